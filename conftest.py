@@ -1,0 +1,19 @@
+"""For every test: derandomised Hypothesis in CI, and (CI) a skipped test is a failure."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("dev", deadline=None)
+settings.load_profile("ci" if os.environ.get("CI") == "true" else "dev")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """With OSMOSIS_TEST_NO_SKIPS=1, turn a passing session with skipped tests into a failing one."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("OSMOSIS_TEST_NO_SKIPS") == "1" and exitstatus == 0 and reporter and reporter.stats.get("skipped"):
+        reporter.write_line(f"{len(reporter.stats['skipped'])} skipped test(s): in CI every test must run", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

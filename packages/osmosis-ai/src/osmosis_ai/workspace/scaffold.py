@@ -1,0 +1,138 @@
+"""A new rollout's five files, made from the workspace template's `scaffold/` folder.
+
+Owns names, conflicts and safe writing inside the work tree. What the files say is in `workspace-template/scaffold`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from osmosis_ai.errors import ConflictError, ValidationError
+
+TEMPLATE_ROOT = Path(__file__).with_name("template")
+"""The workspace template as this installation has it."""
+
+_PLACEHOLDER = "__ROLLOUT__"
+_NAME = re.compile(r"[a-z][a-z0-9-]*")
+_RESERVED_NAMES = frozenset({"default"})
+
+
+@dataclass(frozen=True)
+class ScaffoldResult:
+    """What `scaffold_rollout` wrote.
+
+    Attributes:
+        name: The rollout's name.
+        rollout_dir: Absolute path of `rollouts/<name>`.
+        files: The files written, as POSIX paths relative to the work tree, in reading order.
+    """
+
+    name: str
+    rollout_dir: Path
+    files: tuple[str, ...]
+
+
+def check_rollout_name(name: str) -> str:
+    """The name itself.
+
+    Raises:
+        ValidationError: It is not lower-case letters, digits and hyphens after a first letter, or it is reserved.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValidationError(
+            f"'{name}' cannot name a rollout: start with a lower-case letter, go on with lower-case letters, digits and "
+            "hyphens, for example my-agent"
+        )
+    if name in _RESERVED_NAMES:
+        raise ValidationError(f"'{name}' is a reserved name: choose another one for the rollout")
+    return name
+
+
+def scaffold_rollout(work_tree: Path, name: str, *, force: bool = False) -> ScaffoldResult:
+    """Write `rollouts/<name>/` and both configurations of a new rollout.
+
+    Args:
+        work_tree: The repository's root.
+        name: The rollout's name.
+        force: Replace what is there: the rollout's folder is removed as a whole, the configurations are overwritten.
+
+    Raises:
+        ValidationError: The name is not allowed.
+        ConflictError: Something is in the way (all of it is listed), or a path leads through a symbolic link or over
+            something that is no plain file or folder. Nothing has been written then.
+    """
+    check_rollout_name(name)
+    contents = dict(_rendered(name))
+    rollout = f"rollouts/{name}"
+    configs = [path for path in contents if not path.startswith(f"{rollout}/")]
+    for path in (rollout, *configs):
+        _refuse_links(work_tree, path)
+    present = [path for path in (rollout, *configs) if _lexists(work_tree / path)]
+    if present and not force:
+        listed = "".join(f"\n  - {path}{'/' if path == rollout else ''}" for path in present)
+        raise ConflictError(
+            f"these paths exist already:{listed}\nchoose another name, or replace them with --force",
+            details={"paths": present},
+        )
+    _refuse_odd_targets(work_tree, rollout, configs)
+    if _lexists(work_tree / rollout):
+        shutil.rmtree(work_tree / rollout)
+    for path, text in contents.items():
+        target = work_tree / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _write(target, text)
+    return ScaffoldResult(name=name, rollout_dir=work_tree / rollout, files=tuple(contents))
+
+
+def _rendered(name: str) -> Iterator[tuple[str, str]]:
+    root = TEMPLATE_ROOT / "scaffold"
+    sources = sorted(
+        path for folder in ("rollouts", "configs") for path in (root / folder).rglob("*") if path.is_file()
+    )
+    # The rollout's own files first, main.py at the top.
+    sources.sort(key=lambda path: (path.relative_to(root).parts[0] != "rollouts", path.name != "main.py"))
+    for source in sources:
+        relative = source.relative_to(root).as_posix().replace(_PLACEHOLDER, name)
+        yield relative, source.read_text(encoding="utf-8").replace(_PLACEHOLDER, name)
+
+
+def _refuse_links(work_tree: Path, path: str) -> None:
+    """A link on the way would make us write, or delete, somewhere else."""
+    parts = Path(path).parts
+    for depth in range(1, len(parts) + 1):
+        step = work_tree.joinpath(*parts[:depth])
+        if step.is_symlink():
+            shown = step.relative_to(work_tree).as_posix()
+            raise ConflictError(
+                f"{shown} is a symbolic link: a rollout is written only to real folders and files; remove the link",
+                details={"paths": [shown]},
+            )
+
+
+def _refuse_odd_targets(work_tree: Path, rollout: str, configs: list[str]) -> None:
+    parents = {Path(path).parent.as_posix() for path in (rollout, *configs)}
+    for path in (*sorted(parents), rollout):
+        target = work_tree / path
+        if _lexists(target) and not target.is_dir():
+            raise ConflictError(f"{path} is not a folder: move it out of the way", details={"paths": [path]})
+    for path in configs:
+        target = work_tree / path
+        if _lexists(target) and not stat.S_ISREG(target.lstat().st_mode):
+            raise ConflictError(f"{path} is not a plain file: move it out of the way", details={"paths": [path]})
+
+
+def _lexists(path: Path) -> bool:
+    return os.path.lexists(path)
+
+
+def _write(target: Path, text: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW  # a link that appeared meanwhile is refused too
+    descriptor = os.open(target, flags, 0o666)
+    with open(descriptor, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)

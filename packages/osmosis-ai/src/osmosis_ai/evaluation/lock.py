@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def lock_path(output_root: Path, name: str) -> Path:
 
 
 @contextmanager
-def run_lock(output_root: Path, name: str) -> Iterator[Path]:
+def run_lock(output_root: Path, name: str) -> Generator[Path]:
     """Hold the lock of a run; the kernel releases it even when this process is killed.
 
     Yields:

@@ -12,7 +12,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from osmosis_ai.errors import ValidationError
 from osmosis_ai.evaluation.jsontext import JsonTextError, parse_json_text, printable, text_problem
@@ -126,7 +126,7 @@ class HashingFile(io.RawIOBase):
         super().close()
 
 
-def read_lines(stream: io.BufferedIOBase) -> Iterator[tuple[int, bytes | None]]:
+def read_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
     """Number the lines of a file from 1, line ends kept; a line longer than `max_line_bytes` is skipped, as None.
 
     Raises:
@@ -147,7 +147,7 @@ def read_lines(stream: io.BufferedIOBase) -> Iterator[tuple[int, bytes | None]]:
             yield number, line
 
 
-def read_jsonl(stream: io.BufferedIOBase, wanted: Wanted | None = None) -> Iterator[Row | Finding]:
+def read_jsonl(stream: BinaryIO, wanted: Wanted | None = None) -> Iterator[Row | Finding]:
     """Read JSON lines; blank lines take no index, a bad line does."""
     index = -1
     for number, raw in read_lines(stream):
@@ -184,7 +184,7 @@ def read_jsonl(stream: io.BufferedIOBase, wanted: Wanted | None = None) -> Itera
 
 
 def read_csv_header(
-    stream: io.BufferedIOBase,
+    stream: BinaryIO,
 ) -> tuple[list[str] | None, Iterator[tuple[int, int, list[str]] | Finding]]:
     """Read the header and hand back the records behind it as (record number, line number, cells) or findings."""
     records = _csv_records(stream)
@@ -196,7 +196,7 @@ def read_csv_header(
     return None, iter(())
 
 
-def read_csv(stream: io.BufferedIOBase, wanted: Wanted | None = None) -> Iterator[Row | Finding]:
+def read_csv(stream: BinaryIO, wanted: Wanted | None = None) -> Iterator[Row | Finding]:
     """Read CSV with a header; blank lines take no index; surplus cells are dropped and reported."""
     header, records = read_csv_header(stream)
     if header is None:
@@ -270,7 +270,7 @@ def open_parquet(path: Path) -> Any:
         raise ValidationError(f"invalid parquet file: {error}") from error
 
 
-def _csv_records(stream: io.BufferedIOBase) -> Iterator[CsvRecord | Finding]:
+def _csv_records(stream: BinaryIO) -> Iterator[CsvRecord | Finding]:
     """The non-empty records, the header as number 1."""
     csv.field_size_limit(max_field_chars)
     problems: list[Finding] = []

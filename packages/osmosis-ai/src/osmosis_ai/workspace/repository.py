@@ -113,7 +113,8 @@ def parse_origin(url: str) -> Origin:
     if re.search(r"[\s\x00-\x1f\x7f]", url):
         raise ValidationError("Git remote URL must not hold white space or control characters.")
     if "://" not in url and (scp := _SCP_LIKE.fullmatch(url)):
-        scheme, host, path, user = "ssh", scp["host"], scp["path"], scp["user"]
+        scheme, host, path, shown_host = "ssh", scp["host"], "/" + scp["path"].lstrip("/"), scp["host"]
+        user = scp["user"]
     else:
         try:
             parts = urlsplit(url)
@@ -121,17 +122,17 @@ def parse_origin(url: str) -> Origin:
             _ = parts.port  # raises when it is no number
         except ValueError:
             raise ValidationError("Git remote URL is malformed; check it with `git remote -v`.") from None
-        user = "git" if scheme == "ssh" else None
+        shown_host = parts.netloc.rpartition("@")[2]
+        user = parts.username if scheme == "ssh" else None
     if scheme not in ("https", "ssh", "git") or host.lower() != "github.com":
         raise ValidationError("Git remote URL must be hosted on github.com.")
     if re.search(r"%2f|%5c|\\", path, re.IGNORECASE):
         raise ValidationError("Git remote URL must not hold encoded or backward slashes.")
-    trimmed = path.strip("/")
-    repository = unquote(trimmed).removesuffix(".git")
+    repository = unquote(path.strip("/")).removesuffix(".git")
     if not _IDENTITY.fullmatch(repository.lower()) or repository.rsplit("/", 1)[-1] in (".", ".."):
         raise ValidationError("Git remote URL must name exactly an owner and a repository: github.com/<owner>/<repo>.")
     prefix = f"{user}@" if user else ""
-    return Origin(repository.lower(), f"{scheme}://{prefix}{host}/{trimmed}")
+    return Origin(repository.lower(), f"{scheme}://{prefix}{shown_host}{path}")
 
 
 def read_git_state(work_tree: Path) -> GitState:

@@ -1,0 +1,1 @@
+"""The `osmosis` command line: thin commands over the other rooms, one frame around them."""

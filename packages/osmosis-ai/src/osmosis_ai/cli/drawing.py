@@ -1,0 +1,139 @@
+"""Results as a terminal shows them: frames, colours, wrapped text. The one module that loads rich, and only to draw."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from osmosis_ai.cli.output import clean, colours_allowed
+from osmosis_ai.cli.results import (
+    Block,
+    Cell,
+    DetailResult,
+    Fields,
+    Lines,
+    ListResult,
+    ListsResult,
+    OperationResult,
+    Result,
+    Role,
+    Table,
+    Text,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_STYLES: dict[Role, str] = {
+    "good": "green",
+    "bad": "red",
+    "warn": "yellow",
+    "active": "blue",
+    "dim": "dim",
+    "strong": "bold",
+    "accent": "cyan",
+}
+_PIPE_WIDTH = 200
+_RULE_WIDTH = 100
+
+
+def draw_result(result: Result) -> None:
+    """Draw a command's result on stdout."""
+    console = make_console()
+    match result:
+        case ListResult():
+            _draw_list(console, result)
+        case ListsResult():
+            for page in result.lists.values():
+                _draw_list(console, page)
+        case DetailResult():
+            if result.title:
+                _rule(console, result.title)
+            draw(console, *result.blocks)
+            _dim(console, result.hints)
+        case OperationResult():
+            draw(console, *result.blocks)
+            style = "green" if result.status == "success" and not result.exit_status else "yellow"
+            console.print(_styled(result.message or f"{result.operation}: {result.status}", style))
+            _dim(console, result.next_steps)
+
+
+def _draw_list(console: Console, result: ListResult) -> None:
+    draw(console, result.table)
+    if result.has_more:
+        _dim(console, [f"Showing {len(result.items)} of {result.total_count}. Use --all, or --limit, to see more."])
+    _dim(console, result.hints)
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """A console for one stream; in a pipe lines are long, so that they can be filtered by whole values."""
+    from rich.console import Console
+
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    width = None if terminal or os.environ.get("COLUMNS") else _PIPE_WIDTH
+    return Console(
+        stderr=stderr, width=width, no_color=not colours_allowed() or None, highlight=False, markup=False, emoji=False
+    )
+
+
+def draw(console: Console, *blocks: Block) -> None:
+    """Draw blocks one under the other, empty ones not at all."""
+    for block in blocks:
+        if (block.lines if isinstance(block, Lines) else block.rows) and (drawn := _renderable(block)) is not None:
+            if block.title:
+                _rule(console, block.title)
+            console.print(drawn)
+            if isinstance(block, Table) and block.note:
+                _dim(console, [block.note])
+
+
+def _renderable(block: Block) -> RenderableType:
+    from rich import box
+    from rich.table import Table as RichTable
+
+    match block:
+        case Fields():
+            table = RichTable(box=box.ROUNDED, show_header=False, border_style="dim")
+            table.add_column(style="cyan", no_wrap=True)
+            table.add_column(overflow="fold")
+            for label, value in block.rows:
+                table.add_row(label, _styled(value))
+            return table
+        case Table():
+            table = RichTable(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, border_style="dim")
+            for column in block.columns:
+                table.add_column(
+                    column.name,
+                    justify="right" if column.right else "left",
+                    no_wrap=column.keep,
+                    overflow="ellipsis" if column.keep else "fold",
+                )
+            for row in block.rows:
+                table.add_row(*(_styled(cell) for cell in row))
+            return table
+        case Lines():
+            from rich.console import Group
+            from rich.padding import Padding
+
+            return Padding(Group(*(_styled(line) for line in block.lines)), (0, 0, 0, block.indent), expand=False)
+
+
+def _styled(cell: Cell, style: str = "") -> Any:
+    from rich.text import Text as RichText
+
+    if isinstance(cell, Text):
+        style = _STYLES[cell.role] if cell.role else style
+    return RichText(clean(str(cell)), style=style, overflow="fold")
+
+
+def _rule(console: Console, title: str) -> None:
+    from rich.rule import Rule
+
+    console.print(Rule(clean(title), style="dim"), width=min(console.width, _RULE_WIDTH))
+
+
+def _dim(console: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        console.print(_styled(Text(line, "dim")), soft_wrap=True)

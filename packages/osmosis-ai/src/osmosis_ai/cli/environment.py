@@ -1,0 +1,156 @@
+"""The process environment of one command: the dotenv file and the platform's address.
+
+Owns: finding and merging `.env`, the rule that an auth profile comes from one source, the form of a platform URL, the
+refusal of plain http off this machine. Runs once, in the root step, before any command.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from osmosis_ai.errors import ConflictError, UsageError, ValidationError
+
+PLATFORM_URL_VARIABLE = "OSMOSIS_PLATFORM_URL"
+_AUTH_VARIABLES = ("OSMOSIS_TOKEN", PLATFORM_URL_VARIABLE, "OSMOSIS_TOKEN_PLATFORM_URL")
+_ALLOW_INSECURE_VARIABLE = "OSMOSIS_ALLOW_INSECURE_PLATFORM_URL"
+
+
+def prepare_environment(env_file: str | None, platform: str | None, warn: Callable[[str, str], None]) -> None:
+    """Bring the dotenv file and `--platform` into the process environment.
+
+    Args:
+        env_file: Value of `--env-file`, or None.
+        platform: Value of `--platform`; it beats the process and the file.
+        warn: Gets a message and its code.
+
+    Raises:
+        UsageError: The named dotenv file is no readable file.
+        ConflictError: The file and the process hold different auth profiles.
+        ValidationError: The platform's URL is malformed, or plain http to another machine.
+    """
+    found = _named_file(env_file) if env_file is not None else None
+    if found is None and (variable := os.environ.get("OSMOSIS_ENV_FILE")):
+        found = _named_file(variable, option="OSMOSIS_ENV_FILE")
+    if found is None:
+        found = _nearest_file()
+    if found is not None:
+        _merge(_read(found, warn), found, without_url=platform is not None)
+    if platform is not None:
+        os.environ[PLATFORM_URL_VARIABLE] = platform
+    if url := os.environ.get(PLATFORM_URL_VARIABLE):
+        _refuse_insecure(normalise_platform_url(url), warn)
+
+
+def normalise_platform_url(url: str) -> str:
+    """The comparable form of a platform's address: scheme added, host in lower case, no default port, slash or query.
+
+    Raises:
+        ValidationError: It has no host, another scheme than http(s), or a port that is no number.
+    """
+    from urllib.parse import urlsplit
+
+    stripped = url.strip()
+    if "://" not in stripped:
+        host = stripped.split("/", 1)[0].rsplit(":", 1)[0]
+        stripped = f"{'http' if _is_loopback(host.strip('[]')) else 'https'}://{stripped}"
+    try:
+        parts = urlsplit(stripped)
+        port = parts.port
+    except ValueError:
+        raise ValidationError(f"Invalid platform URL {url!r}: check {PLATFORM_URL_VARIABLE} or --platform.") from None
+    host = parts.hostname
+    if parts.scheme not in ("http", "https") or not host:
+        raise ValidationError(f"Invalid platform URL {url!r}: it must be an http(s) URL with a host.")
+    shown = f"[{host}]" if ":" in host else host
+    default = {"http": 80, "https": 443}[parts.scheme]
+    suffix = f":{port}" if port is not None and port != default else ""
+    return f"{parts.scheme}://{shown}{suffix}{parts.path.rstrip('/')}"
+
+
+def _named_file(given: str, option: str = "--env-file") -> Path:
+    path = Path(given)
+    if path.is_dir():
+        raise UsageError(f"Invalid value for {option}: '{given}' is a directory; it must be a dotenv file.")
+    if not path.exists():
+        raise UsageError(f"Invalid value for {option}: file '{given}' does not exist.")
+    if not os.access(path, os.R_OK):
+        raise UsageError(f"Invalid value for {option}: file '{given}' cannot be read.")
+    return path
+
+
+def _nearest_file() -> Path | None:
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        return None
+    return next((file for folder in (here, *here.parents) if (file := folder / ".env").is_file()), None)
+
+
+def _read(path: Path, warn: Callable[[str, str], None]) -> dict[str, str]:
+    import io
+    import logging
+
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValidationError(
+            f"{path} is not UTF-8 text; save it as UTF-8 or name another file with --env-file."
+        ) from None
+    except OSError as error:
+        raise ValidationError(f"Cannot read {path}: {error.strerror}") from None
+    from dotenv import dotenv_values
+
+    unread: list[str] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            unread.append(record.getMessage())
+
+    complaints, collector = logging.getLogger("dotenv.main"), Collector()
+    complaints.addHandler(collector)
+    complaints.propagate = False
+    values = dotenv_values(stream=io.StringIO(text))
+    complaints.removeHandler(collector)
+    for message in unread:
+        warn(f"{path}: {message}", "DOTENV_LINE_SKIPPED")
+    return {name: value for name, value in values.items() if value is not None and "\0" not in value}
+
+
+def _merge(values: Mapping[str, str], source: Path, *, without_url: bool) -> None:
+    """Set what the process lacks; its own non-empty values win."""
+    compared = [name for name in _AUTH_VARIABLES if not (without_url and name == PLATFORM_URL_VARIABLE)]
+    in_process = {name: os.environ[name] for name in compared if os.environ.get(name)}
+    in_file = {name: values[name] for name in compared if values.get(name)}
+    if in_process and in_file:
+        for name in in_process.keys() & in_file.keys():
+            same = in_process[name] == in_file[name]
+            if not same and name.endswith("_URL"):
+                same = normalise_platform_url(in_process[name]) == normalise_platform_url(in_file[name])
+            if not same:
+                raise ConflictError(
+                    f"The process already has an Osmosis auth profile, and {source} holds a different one ({name}"
+                    " differs). Unset the variable, or keep the whole profile in one source."
+                )
+    for name, value in values.items():
+        if not os.environ.get(name):
+            os.environ[name] = value
+
+
+def _refuse_insecure(url: str, warn: Callable[[str, str], None]) -> None:
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    if parts.scheme == "https" or _is_loopback(parts.hostname or ""):
+        return
+    warn(
+        f"{PLATFORM_URL_VARIABLE} is not HTTPS ({url}). Tokens will be transmitted in plaintext.",
+        "INSECURE_PLATFORM_URL",
+    )
+    if os.environ.get(_ALLOW_INSECURE_VARIABLE) != "1":
+        raise ValidationError(f"Refusing non-HTTPS platform URL {url}. Set {_ALLOW_INSECURE_VARIABLE}=1 to override.")
+
+
+def _is_loopback(host: str) -> bool:
+    return host.lower() == "localhost" or host == "::1" or host.startswith("127.")

@@ -1,0 +1,26 @@
+"""The console script. Answers a lone `--version` itself; everything else is the program's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from osmosis_ai.consts import PACKAGE_VERSION, package_name
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line.
+
+    Args:
+        argv: The arguments without the program's name; None takes them from the process.
+
+    Returns:
+        The exit status: 0, 1 (run-time error, partial result), 2 (usage) or 130 (interrupted).
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments in (["-V"], ["--version"]) and sys.stdout is not None:
+        sys.stdout.write(f"{package_name} {PACKAGE_VERSION}\n")
+        return 0
+    from osmosis_ai.cli.program import run
+
+    return run(arguments)

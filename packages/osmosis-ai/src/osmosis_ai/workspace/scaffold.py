@@ -46,7 +46,7 @@ def check_rollout_name(name: str) -> str:
     """
     if not _NAME.fullmatch(name):
         raise ValidationError(
-            f"'{name}' cannot name a rollout: start with a lower-case letter, go on with lower-case letters, digits and "
+            f"'{name}' cannot name a rollout: start with a lower-case letter, then lower-case letters, digits and "
             "hyphens, for example my-agent"
         )
     if name in _RESERVED_NAMES:
@@ -134,5 +134,5 @@ def _lexists(path: Path) -> bool:
 def _write(target: Path, text: str) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW  # a link that appeared meanwhile is refused too
     descriptor = os.open(target, flags, 0o666)
-    with open(descriptor, "w", encoding="utf-8", newline="\n") as file:
+    with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
         file.write(text)

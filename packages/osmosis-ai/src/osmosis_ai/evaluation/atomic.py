@@ -48,8 +48,8 @@ def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def json_bytes(value: Mapping[str, Any]) -> bytes:
-    """A JSON document as the run directory stores it: indent 2, absent instead of null, text kept, a last newline."""
-    text = json.dumps(_without_none(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """A JSON document as the run directory stores it: indent 2, non-ASCII kept, NaN refused, a last newline."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     return text.encode("utf-8", "backslashreplace")
 
 
@@ -75,11 +75,3 @@ def storage_error(path: Path, error: OSError) -> OsmosisError:
         details={"file": str(path), "errno": errno.errorcode.get(error.errno or 0, "")},
         code=storage_code,
     )
-
-
-def _without_none(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
-    if isinstance(value, (list, tuple)):
-        return [_without_none(inner) for inner in value]
-    return value

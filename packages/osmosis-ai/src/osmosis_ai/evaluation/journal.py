@@ -89,11 +89,11 @@ class FileJournal:
     Verdicts that arrive while others are being forced to the disk share the next force (group commit).
     """
 
-    def __init__(self, run_dir: Path, events: int, attempts: int, size: int, entries: dict[ItemKey, Entry]) -> None:
+    def __init__(self, run_dir: Path, events: int, size: int, entries: dict[ItemKey, Entry]) -> None:
         self.path = run_dir / events_name
         self.attempts_path = run_dir / attempts_name
         self._events = events
-        self._attempts = attempts
+        self._attempts: int | None = None
         self._size = size
         self._entries = entries
         self._failures: dict[Failure, Failure] = {}
@@ -119,14 +119,12 @@ class FileJournal:
             failures: dict[Failure, Failure] = {}
             for _, verdict in read_events(run_dir / events_name):
                 entries[verdict.key] = _entry(verdict, resumed=True, failures=failures)
-            attempts = _open_append(run_dir / attempts_name)
-            _drop_torn_line(attempts)
         except BaseException as error:
             os.close(events)
             if isinstance(error, OSError):
                 raise storage_error(run_dir / events_name, error) from error
             raise
-        journal = cls(run_dir, events, attempts, size, entries)
+        journal = cls(run_dir, events, size, entries)
         journal._failures = failures
         return journal
 
@@ -164,13 +162,20 @@ class FileJournal:
         Raises:
             OsmosisError: The disk is full or refuses.
         """
+        if self._closed:
+            raise ConflictError(f"The journal {self.path} is closed.")
         line = json_line({key: value for key, value in asdict(attempt).items() if value is not None})
-        end = os.lseek(self._attempts, 0, os.SEEK_END)
         try:
-            _write_fully(self._attempts, line)
-        except OSError as error:
-            with contextlib.suppress(OSError):
+            if self._attempts is None:
+                self._attempts = _open_append(self.attempts_path)
+                _drop_torn_line(self._attempts)
+            end = os.lseek(self._attempts, 0, os.SEEK_END)
+            try:
+                _write_fully(self._attempts, line)
+            except OSError:
                 os.ftruncate(self._attempts, end)
+                raise
+        except OSError as error:
             raise storage_error(self.attempts_path, error) from error
 
     async def close(self) -> None:
@@ -186,7 +191,8 @@ class FileJournal:
         self._writer.shutdown(wait=True)
         for descriptor in (self._events, self._attempts):
             with contextlib.suppress(OSError):
-                os.close(descriptor)
+                if descriptor is not None:
+                    os.close(descriptor)
 
     async def _write_queue(self) -> None:
         loop = asyncio.get_running_loop()

@@ -134,7 +134,7 @@ def write_manifest(
         "created_at": utc_timestamp(),
         "inputs": inputs,
         threshold_key: pass_threshold,
-        "provenance": dict(provenance or {}),
+        "provenance": {key: value for key, value in (provenance or {}).items() if value is not None},
     }
     write_atomic(run_dir / manifest_name, json_bytes(document))
     manifest = read_manifest(run_dir)
@@ -178,7 +178,7 @@ def utc_timestamp(moment: datetime | None = None) -> str:
 
 
 def _comparable(inputs: ResolvedInputs) -> dict[str, Any]:
-    """Inputs without what is only another way to write the same: absent and null, and the selector's spelling."""
+    """Inputs without what is only another way to write the same rows."""
     result = json.loads(json_bytes(inputs))
     dataset = result.get("dataset")
     if isinstance(dataset, dict) and isinstance(selector := dataset.get("selected_source_rows"), str):

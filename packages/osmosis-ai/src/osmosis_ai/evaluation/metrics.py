@@ -92,7 +92,7 @@ def summarise(verdicts: Iterable[Graded], threshold: float, n: int = 1) -> dict[
         "passed": passed,
         "failed": failed,
         "skipped": skipped,
-        "pass_rate": passed / completed if completed else 0.0,
+        "pass_rate": passed / completed if completed else 0,
         "pass_threshold": threshold,
         "tokens_used": tokens,
     }

@@ -159,7 +159,7 @@ def normalise(row: Row, format: Format) -> tuple[RowContent, list[Finding]]:
         findings.append(Finding(f"{column} {problem}", place, row.line_number, column))
 
     def text(column: str, value: Any) -> str | None:
-        if value is None or (isinstance(value, str) and not value.strip()):
+        if value is None or value == "":
             return None
         if isinstance(value, float) and not math.isfinite(value):
             report(column, f"is {value}, which is how a missing number is written; give it a value")

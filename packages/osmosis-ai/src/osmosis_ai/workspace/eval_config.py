@@ -148,8 +148,11 @@ class _Check:
             f"  - {issue['key']}: {issue['message']}" + (f" (line {issue['line']})" if "line" in issue else "")
             for issue in self.issues
         ]
+        shown = self.file.path
+        if shown.is_relative_to(self.work_tree):
+            shown = shown.relative_to(self.work_tree)
         raise ValidationError(
-            f"{_HEADING} {self.file.path}:\n" + "\n".join(lines),
+            f"{_HEADING} {shown}:\n" + "\n".join(lines),
             details={"error": _HEADING, "issues": self.issues},
         )
 

@@ -24,12 +24,14 @@ class ChatRequest:
         params: Every other field of the call (temperature, max_tokens, ...), `extra_body` merged in. Never holds
             `model`, `messages`, `tools`, `stream`, `stream_options` or `n`.
         rollout_id: Whose call it is; an engine keeps its session state under it.
+        stream: Whether the caller reads piece by piece; when not, a policy may answer in one piece.
     """
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
     rollout_id: str = ""
+    stream: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The authoring contract, the execution backends, the rollout server and its client. Loads pydantic, no framework."""
 
 from osmosis_ai.rollout.agent_workflow import AgentWorkflow
+from osmosis_ai.rollout.backend import ExecutionBackend, LocalBackend
 from osmosis_ai.rollout.context import (
     AgentWorkflowContext,
     GraderContext,
@@ -34,12 +35,14 @@ __all__ = [
     "AgentWorkflowOutput",
     "BaseConfig",
     "ConcurrencyConfig",
+    "ExecutionBackend",
     "ExecutionOutcome",
     "ExecutionRequest",
     "ExecutionResult",
     "Grader",
     "GraderConfig",
     "GraderContext",
+    "LocalBackend",
     "MessageDict",
     "RolloutContext",
     "RolloutErrorCategory",

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 from osmosis_ai.rollout.types.config import AgentWorkflowConfig
 from osmosis_ai.rollout.types.sample import RolloutSample
@@ -45,13 +46,24 @@ class SampleSource(ABC):
         return None
 
 
-@runtime_checkable
-class RolloutProgress(Protocol):
-    """Where a rollout reports its status."""
+@dataclass
+class RolloutProgress:
+    """The status of a running rollout, and whoever wants to hear of its changes.
+
+    Attributes:
+        status: Where the rollout stands.
+        on_status: Called with every new status, on the event loop; it must not block.
+    """
+
+    status: RolloutStatus = RolloutStatus.QUEUED
+    on_status: Callable[[RolloutStatus], None] | None = None
 
     async def set_status(self, status: RolloutStatus) -> None:
-        """Take note of the status."""
-        ...
+        """Take note of the status; one that stands already changes nothing."""
+        if status is not self.status:
+            self.status = status
+            if self.on_status is not None:
+                self.on_status(status)
 
 
 @dataclass

@@ -6,7 +6,7 @@ import math
 import posixpath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from osmosis_ai.rollout.types.sample import RolloutSample
 from osmosis_ai.rollout.types.status import RolloutErrorCategory, RolloutStatus
@@ -67,7 +67,7 @@ class ExecutionResult(BaseModel):
     """Whose side the failure is on."""
     err_traceback: str | None = None
     """The end of the traceback, secrets removed."""
-    extra_fields: dict[str, Any] = Field(default_factory=dict)
+    extra_fields: dict[str, Any] | None = None
     """The backend's diagnostics, for diagnostics.json; not sent on the wire."""
 
 

@@ -118,7 +118,7 @@ class FileJournal:
             entries: dict[ItemKey, Entry] = {}
             failures: dict[Failure, Failure] = {}
             for _, verdict in read_events(run_dir / events_name):
-                entries[verdict.key] = _entry(verdict, resumed=True, failures=failures)
+                entries[verdict.key] = entry_of(verdict, resumed=True, failures=failures)
         except BaseException as error:
             os.close(events)
             if isinstance(error, OSError):
@@ -207,7 +207,7 @@ class FileJournal:
                             future.set_exception(error)
                     continue
                 for _, verdict, future in batch:
-                    self._entries[verdict.key] = _entry(verdict, resumed=False, failures=self._failures)
+                    self._entries[verdict.key] = entry_of(verdict, resumed=False, failures=self._failures)
                     if not future.done():
                         future.set_result(None)
         finally:
@@ -231,7 +231,8 @@ class FileJournal:
         self._size += len(data)
 
 
-def _entry(verdict: Verdict, *, resumed: bool, failures: dict[Failure, Failure]) -> Entry:
+def entry_of(verdict: Verdict, *, resumed: bool, failures: dict[Failure, Failure]) -> Entry:
+    """What memory keeps of a verdict; `failures` gathers equal failures into one object."""
     failure = verdict.failure
     if failure is not None:
         brief = Failure(failure.fault, failure.code, failure.message[:_kept_message_chars])

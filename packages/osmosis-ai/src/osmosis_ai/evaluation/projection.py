@@ -21,7 +21,7 @@ from osmosis_ai.evaluation.atomic import json_bytes, storage_error, write_atomic
 from osmosis_ai.evaluation.journal import Entry
 from osmosis_ai.evaluation.jsontext import printable
 from osmosis_ai.evaluation.manifest import Manifest, utc_timestamp
-from osmosis_ai.evaluation.metrics import summarise
+from osmosis_ai.evaluation.metrics import figures, summarise
 from osmosis_ai.evaluation.verdict import ItemKey, Verdict
 
 index_name, summary_name = "index.jsonl", "summary.jsonl"
@@ -107,7 +107,7 @@ class Projection:
         """Write the last snapshots, durably; a finished run to which nothing was added is left as it is.
 
         Returns:
-            The document of metrics.json: `eval_run` and `summary`.
+            The document of metrics.json: `eval_run`, `summary` and `figures` (ours).
 
         Raises:
             OsmosisError: The disk is full or refuses.
@@ -136,9 +136,11 @@ class Projection:
                 "completed_at": utc_timestamp() if status == "finished" else None,
             }
             summary = summarise(self._counted(), self._threshold, self._runs)
+            ours = figures(self._counted(), self._threshold)
             return {
                 "eval_run": {key: value for key, value in eval_run.items() if value is not None},
                 "summary": summary,
+                "figures": ours,
             }
 
     @property

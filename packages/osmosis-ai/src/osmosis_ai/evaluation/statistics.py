@@ -1,7 +1,7 @@
 """Statistics of evaluations, in one pure module: standard library only, since SciPy costs seconds to import.
 
 Rewards come as numbers, attempts of one row are kept together: they are not independent, so errors are taken over
-rows. Every function is checked against SciPy and statsmodels (shared/conformance/stats/golden.json).
+rows. Every function is checked against SciPy and statsmodels (tests/evaluation/golden_statistics.json).
 
 Sources: Miller, "Adding Error Bars to Evals" (arXiv 2411.00640): errors over rows, clusters, pairs. Chen et al. 2021
 (arXiv 2107.03374): pass@k. Yao et al. 2024 (arXiv 2406.12045): pass^k. Wilson 1927; Clopper and Pearson 1934.

@@ -19,7 +19,6 @@ async def step(client: RolloutClient, spec: dict[str, Any]) -> dict[str, Any]:
     try:
         handle = await client.run_rollout_async(**spec["run"])
         if "cancel_after" in spec:
-            await handle.wait_for_running()
             await asyncio.sleep(spec["cancel_after"])
             await client.cancel_rollout(spec["run"]["rollout_id"])
         if "stop_for" in spec:

@@ -1,0 +1,1 @@
+"""Chat in, token ids out, and back: the template, the tokenizer, the parser of answers."""

@@ -1,0 +1,192 @@
+"""The Policy over our own engine: chat calls in, deltas with exact tokens out.
+
+Owns the sessions' tokens and the translation between chat and tokens; leaves sampling to `engine.sampler` and HTTP,
+records and retries to the gateway.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from osmosis_ai.gateway.policy import ChatDelta, ChatRequest, PolicyError, TokenSpan, Usage
+
+from osmosis_trainer.chat.parse import AnswerParser, StopTexts
+from osmosis_trainer.chat.session import ChatSession, Prompt
+from osmosis_trainer.chat.template import ChatTemplate, normalise
+from osmosis_trainer.chat.tokens import TextTokenizer
+from osmosis_trainer.engine.sampler import Sampler, SampleRequest
+from osmosis_trainer.engine.sampling import noise_key
+from osmosis_trainer.engine.weights import fuse, read_parameters, read_shape
+from osmosis_trainer.request import CallParams, read_params
+
+
+@dataclass(slots=True)
+class _Rollout:
+    """What is kept between the calls of one rollout."""
+
+    chat: ChatSession
+    asked: Counter[bytes] = field(default_factory=Counter)
+
+
+class EnginePolicy:
+    """A model folder, sampled in this process.
+
+    Args:
+        model: The name the run's config gives it.
+        folder: Hugging Face files: config, safetensors weights, tokenizer, `chat_template.jinja`.
+        slots: How many answers are decoded at once; more calls wait their turn.
+        seed: Changes every answer; the same seed, rollouts and messages give the same answers in any order of arrival.
+
+    Raises:
+        ValidationError: A file is missing or not what the engine can run.
+    """
+
+    def __init__(self, model: str, folder: Path, *, slots: int = 64, seed: int = 0) -> None:
+        self._model = model
+        self._folder = folder
+        self._seed = seed
+        shape = read_shape(folder)
+        self.tokenizer = TextTokenizer(folder / "tokenizer.json")
+        self.template = ChatTemplate((folder / "chat_template.jinja").read_text(encoding="utf-8"))
+        self.sampler = Sampler(shape, slots=slots)
+        self.version = model
+        self.sampler.publish(self.version, fuse(read_parameters(folder, shape), shape))
+        self._end = self.tokenizer.token_id("<|im_end|>")
+        self._stop_ids = frozenset((self._end, self.tokenizer.token_id("<|endoftext|>")))
+        self._rollouts: dict[str, _Rollout] = {}
+        self.unparsed_calls = 0
+
+    @property
+    def model(self) -> str:
+        """The configured model name."""
+        return self._model
+
+    async def preflight(self) -> None:
+        """Nothing to check: the model is loaded."""
+
+    async def chat(self, request: ChatRequest) -> AsyncGenerator[ChatDelta]:
+        """Answer one call; closing the iterator frees its slot.
+
+        Raises:
+            PolicyError: bad_request for messages, parameters or lengths that cannot be served; unavailable when the
+                engine has stopped.
+        """
+        params = read_params(request)
+        messages = normalise(request.messages)
+        rollout = self._rollouts.setdefault(request.rollout_id, _Rollout(ChatSession(self.template, self.tokenizer)))
+        prompt = rollout.chat.prompt(messages, params.tools, params.forced)
+        room = self.sampler.context - len(prompt.ids)
+        if room < 1:
+            raise PolicyError(
+                f"The prompt has {len(prompt.ids)} tokens; {self._model} reads at most {self.sampler.context} with its "
+                "answer. Shorten the messages.",
+                kind="bad_request",
+                status=400,
+                provider_code="context_length_exceeded",
+            )
+        key = self._noise_key(request, params, prompt, rollout)
+        answer = _Answer(self.tokenizer, self._stop_ids, params, key)
+        ids: list[int] = []
+        logprobs: list[float] = []
+        finish, cached = "stop", 0
+        sampled = self.sampler.sample(
+            SampleRequest(
+                session=request.rollout_id,
+                version=self.version,
+                prompt=prompt.ids,
+                max_tokens=min(room, params.max_tokens or room),
+                stop_ids=self._stop_ids,
+                params=params.sampling,
+                noise_key=key,
+            )
+        )
+        yield ChatDelta({"role": "assistant", "content": ""})
+        async with aclosing(_engine_errors(sampled)) as pieces:
+            async for piece in pieces:
+                ids += piece.ids
+                logprobs += piece.logprobs
+                for delta in answer.push(piece.ids):
+                    yield ChatDelta(delta)
+                if answer.stopped:
+                    break
+                if piece.finish_reason is not None:
+                    finish, cached = piece.finish_reason, piece.cached_tokens
+        for delta in answer.end():
+            yield ChatDelta(delta)
+        self.unparsed_calls += answer.parser.unparsed
+        if not answer.stopped:
+            rollout.chat.answered(prompt, ids, normalise([answer.message])[0], self._end)
+        yield ChatDelta(
+            finish_reason="tool_calls" if answer.parser.calls and finish == "stop" else finish,
+            usage=Usage(len(prompt.ids), len(ids), cached_prompt_tokens=cached),
+            cost_usd=0.0,
+            tokens=TokenSpan(prompt.ids, tuple(ids), tuple(logprobs), self.version),
+        )
+
+    async def close_session(self, rollout_id: str) -> None:
+        """Forget a rollout's tokens; its slots go to the next who needs one."""
+        if self._rollouts.pop(rollout_id, None) is not None:
+            self.sampler.forget(rollout_id)
+
+    async def aclose(self) -> None:
+        """Stop the engine's thread."""
+        self.sampler.close()
+
+    def _noise_key(self, request: ChatRequest, params: CallParams, prompt: Prompt, rollout: _Rollout) -> int:
+        """Name a call by what it asks, so that its noise does not depend on when it came.
+
+        A caller's seed makes equal requests equal. Without one, the rollout's id tells rollouts apart, and a count
+        tells apart calls of a rollout that ask the same.
+        """
+        asked = prompt.fingerprints[-1]
+        if params.seed is not None:
+            return noise_key("seed", params.seed, asked.hex())
+        rollout.asked[asked] += 1
+        return noise_key(self._seed, request.rollout_id, asked.hex(), rollout.asked[asked])
+
+
+class _Answer:
+    """Tokens to deltas for one call: bytes to text, stop texts, tool calls."""
+
+    def __init__(self, tokenizer: TextTokenizer, stop_ids: frozenset[int], params: CallParams, key: int) -> None:
+        self._text = tokenizer.stream()
+        self._stop_ids = stop_ids
+        self._stops = StopTexts(params.stops)
+        self.parser = AnswerParser(lambda index: f"call_{key:016x}{index:02x}", calls_allowed=bool(params.tools))
+        self.parser.push(params.forced)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop text was met."""
+        return self._stops.found
+
+    def push(self, ids: list[int]) -> list[dict[str, Any]]:
+        """Read more tokens."""
+        return self.parser.push(self._stops.push(self._text.push([i for i in ids if i not in self._stop_ids])))
+
+    def end(self) -> list[dict[str, Any]]:
+        """Read what was held back."""
+        deltas = [] if self.stopped else self.parser.push(self._stops.push(self._text.end()) + self._stops.end())
+        return deltas + self.parser.end()
+
+    @cached_property
+    def message(self) -> dict[str, Any]:
+        """The whole answer as the agent was given it."""
+        calls = [{"function": {"name": call.name, "arguments": call.arguments}} for call in self.parser.calls]
+        return {"role": "assistant", "content": self.parser.content, "tool_calls": calls}
+
+
+async def _engine_errors[T](pieces: AsyncGenerator[T]) -> AsyncGenerator[T]:
+    """Turn a stopped engine into a policy error, and close the engine's iterator with this one."""
+    async with aclosing(pieces):
+        try:
+            async for piece in pieces:
+                yield piece
+        except RuntimeError as error:
+            raise PolicyError(f"{error}.", kind="unavailable") from error

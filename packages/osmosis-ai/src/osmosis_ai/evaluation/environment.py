@@ -123,6 +123,7 @@ def prepare_environment(
     *,
     run_uv: Callable[[list[str], dict[str, str]], tuple[int, list[str]]],
     log: Callable[[str], None],
+    environ: Mapping[str, str] | None = None,
     log_path: Path | None = None,
     root: Path | None = None,
 ) -> RolloutEnvironment:
@@ -132,6 +133,7 @@ def prepare_environment(
         rollout_dir: Folder with the rollout's pyproject.toml.
         run_uv: Runs a command with an environment in `rollout_dir`, logs its output, returns exit code and last lines.
         log: Takes a line about what is done.
+        environ: The caller's environment, without the run's [env] and [secrets]; default this process's.
         log_path: Named in errors.
         root: Where environments are kept; default `cache_dir() / "environments"`.
 
@@ -156,7 +158,7 @@ def prepare_environment(
             return done
         stamp.unlink(missing_ok=True)
         ours, pinned = _sdk_requirement(project, rollout_dir, log)
-        env = uv_environ(os.environ)
+        env = uv_environ(os.environ if environ is None else environ)
         builder = _Builder(uv, env, rollout_dir, place, run_uv, log_path)
         if lock.is_file():
             skip = [] if pinned else ["--no-install-package", package_name]

@@ -1,0 +1,397 @@
+"""Carrying a run out: preflight, environment, rollout server, gateway, tunnel, the walk, and the end of all of them.
+
+Owns the order of the stages (eval-run.md 5), the signals (5.2), and that everything started is ended. The walk itself
+is the `runner`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from osmosis_ai.consts import PACKAGE_VERSION
+from osmosis_ai.evaluation.environment import RolloutEnvironment, cache_dir, prepare_environment
+from osmosis_ai.evaluation.observer import Observer, Relay, Tally
+from osmosis_ai.evaluation.pool import RolloutPool, ServerSpec
+from osmosis_ai.evaluation.preflight import forget, preflight
+from osmosis_ai.evaluation.redaction import Redactor, ambient_secret_values
+from osmosis_ai.evaluation.report import RunReport
+from osmosis_ai.evaluation.rows import work_items
+from osmosis_ai.evaluation.run import SERVER_RECORD, TRIALS, TUNNEL_RECORD, EvaluationRun
+from osmosis_ai.evaluation.runlog import RunLog
+from osmosis_ai.evaluation.runner import Interrupted, Limits, Runner, RunOutcome, Stop, StopSwitch
+from osmosis_ai.evaluation.trials import TrialFiles
+from osmosis_ai.evaluation.tunnel import Tunnel
+from osmosis_ai.evaluation.verdict import Attempt, Outcome, Verdict, WorkItem
+from osmosis_ai.gateway.server import Gateway
+
+if TYPE_CHECKING:
+    from osmosis_ai.gateway.policy import Policy
+
+END_GRACE_S = 5.0
+INTERRUPTED_GRACE_S = 330.0
+
+
+class Execution:
+    """One invocation's work on a run; used once."""
+
+    def __init__(self, run: EvaluationRun, policy: Policy, secrets: Mapping[str, str], observer: Observer) -> None:
+        self._run = run
+        self._policy = policy
+        self._secrets = dict(secrets)
+        self._ambient = dict(os.environ)
+        self._redactor = Redactor([*self._secrets.values(), *ambient_secret_values(os.environ)])
+        self._log = RunLog(run.run_dir, self._redactor)
+        self._relay = Relay(observer)
+        self._stop = StopSwitch()
+        self._walking = False
+        self._signals = 0
+        self._main: asyncio.Task[Any] | None = None
+        self._uv: subprocess.Popen[str] | None = None
+        self._pool: RolloutPool | None = None
+        self._tunnel: Tunnel | None = None
+
+    async def run(self) -> RunReport:
+        """Carry the run out.
+
+        Raises:
+            OsmosisError: A stage before the walk failed, or the journal could not be written at the end.
+            Interrupted: A signal before the walk, or a second one.
+        """
+        self._main = asyncio.current_task()
+        run = self._run
+        self.note("INFO", "run", "started", {"run": run.name, "pending": run.pending_count, "total": run.total_count})
+        if run.resumed_count:
+            self.note("INFO", "resume", f"{run.resumed_count} of {run.total_count} items have their verdict", {})
+        try:
+            with self._signal_handlers(), self._secrets_in_environment():
+                return await self._stages()
+        except asyncio.CancelledError:
+            if not self._signals:
+                raise
+            self.note("WARNING", "run", "interrupted before the first rollout", {})
+            raise Interrupted("Interrupted.") from None
+        except BaseException as error:
+            self.note("ERROR", "run", f"ended: {error}" if str(error) else f"ended: {type(error).__name__}", {})
+            raise
+        finally:
+            self._log.close()
+            self._relay.close()
+
+    def note(self, level: str, step: str, message: str, details: Mapping[str, Any]) -> None:
+        """Add a line to logs.txt, and show it to a verbose observer."""
+        self._log.line(level, step, message, details)  # ty: ignore[invalid-argument-type]
+        if self._run.request.verbose:
+            self._relay.log(self._redactor.text(f"[{step}] {message}"))
+
+    # -- stages
+
+    async def _stages(self) -> RunReport:
+        run, request = self._run, self._run.request
+        runner: Runner | None = None
+        self._relay.stage(f"Checking the model {self._policy.model}")
+        await preflight(
+            self._policy,
+            os.environ,
+            cache_dir=cache_dir(),
+            log=lambda level, message: self.note(level, "preflight", message, {}),
+        )
+        self._relay.stage("Preparing the rollout environment")
+        environment = await self._environment()
+        pool = self._pool = RolloutPool(self._server_spec(environment), log=self.note)
+        self._redactor.add(pool.api_key)
+        gateway = Gateway(
+            self._policy, on_call=lambda rollout_id, call: runner.call_ended(rollout_id, call) if runner else None
+        )
+        trials: TrialFiles | None = None
+        try:
+            self._relay.stage("Starting the rollout server")
+            await pool.start()
+            self.note("INFO", "server", "ready", {"capacity": pool.capacity, "sdk_version": pool.sdk_version})
+            self._compare_sdk(pool.sdk_version or environment.sdk_version)
+            await gateway.start(port=request.listener_port or 0)
+            self.note("INFO", "listener", "listening", {"url": gateway.url})
+            await self._advertise(gateway, pool)
+            projection = run.projection(self._warn)
+            trials = TrialFiles(
+                run.run_dir / TRIALS, projection, lambda text: self.note("WARNING", "trajectory", text, {})
+            )
+            limits = self._limits()
+            self.note("INFO", "schedule", "dispatching", {"concurrency": limits.in_flight(pool.capacity)})
+            self._relay.stage(f"Running {run.pending_count} rollouts, {limits.in_flight(pool.capacity)} at a time")
+            runner = Runner(
+                work_items(request.dataset, run.selection, request.config.n, only=run.pending),
+                pool=pool,
+                gateway=gateway,
+                journal=run.journal,
+                keeper=trials,
+                limits=limits,
+                observer=_Noting(self._relay, self.note),
+                stop=self._stop,
+                tally=self._tally(),
+                threshold=request.config.pass_threshold,
+                redact=self._redactor.text,
+            )
+            outcome = await self._walk(runner)
+            self._relay.stage("Stopping the rollout server")
+        finally:
+            await self._end(gateway, pool, trials)
+        return self._finish(outcome, projection)
+
+    async def _environment(self) -> RolloutEnvironment:
+        work = asyncio.create_task(
+            asyncio.to_thread(
+                prepare_environment,
+                self._run.request.rollout_dir,
+                run_uv=self._run_uv,
+                log=lambda text: self.note("INFO", "deps", text, {}),
+                environ=self._ambient,
+                log_path=self._log.path,
+            )
+        )
+        try:
+            environment = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            if self._uv is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._uv.pid, signal.SIGTERM)
+            await asyncio.wait([work])
+            raise
+        how = "unchanged" if environment.reused else "made"
+        self.note("INFO", "deps", f"environment {how}", {"python": str(environment.python)})
+        return environment
+
+    def _run_uv(self, command: list[str], env: dict[str, str]) -> tuple[int, list[str]]:
+        """Run uv in a session of its own (in a worker thread); its output goes to the log."""
+        self.note("INFO", "deps", " ".join(command), {})
+        lines: list[str] = []
+        with subprocess.Popen(
+            command,
+            cwd=self._run.request.rollout_dir,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        ) as process:
+            self._uv = process
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.strip():
+                    lines.append(self._redactor.text(line.rstrip()))
+                    self.note("INFO", "deps", line.rstrip(), {})
+        self._uv = None
+        return process.returncode, lines[-50:]
+
+    def _server_spec(self, environment: RolloutEnvironment) -> ServerSpec:
+        run, request = self._run, self._run.request
+        limits = self._limits()
+        return ServerSpec(
+            python=environment.python,
+            rollout_dir=request.rollout_dir,
+            entrypoint=request.entrypoint,
+            shown=request.shown_entrypoint,
+            environ={**self._ambient, **request.config.env, **self._secrets},
+            artifact_root=run.run_dir / TRIALS,
+            record_path=run.run_dir / SERVER_RECORD,
+            log_path=self._log.path,
+            port=request.rollout_port,
+            admission_timeout_s=limits.deadline_s * max(1, limits.concurrency or 1),
+            agent_timeout_s=limits.agent_timeout_s,
+            grader_timeout_s=limits.grader_timeout_s,
+        )
+
+    def _limits(self) -> Limits:
+        request = self._run.request
+        return Limits(
+            concurrency=request.max_in_flight or request.config.batch_size,
+            agent_timeout_s=request.config.agent_timeout_s,
+            grader_timeout_s=request.config.grader_timeout_s,
+            max_cost_usd=request.max_cost_usd,
+        )
+
+    def _compare_sdk(self, version: str | None) -> None:
+        if version not in (None, "unknown", PACKAGE_VERSION):
+            self._warn(
+                f"The rollout's environment has osmosis-ai {version}, this command is {PACKAGE_VERSION}. "
+                "That need not matter; if rollouts misbehave, remove the pin in the rollout's pyproject.toml.",
+                code="ROLLOUT_SDK_VERSION_MISMATCH",
+            )
+
+    async def _advertise(self, gateway: Gateway, pool: RolloutPool) -> None:
+        request = self._run.request
+        if request.advertise_url:
+            gateway.advertise(request.advertise_url, keep_alive=True)
+            self.note("INFO", "tunnel", "agents use the given URL", {"url": request.advertise_url})
+            return
+        if request.tunnel is None and not pool.needs_public_url:
+            return
+        self._relay.stage("Opening a cloudflared tunnel")
+        tunnel = self._tunnel = Tunnel(
+            record_path=self._run.run_dir / TUNNEL_RECORD, log_path=self._log.path, log=self._tunnel_note
+        )
+        gateway.advertise(await tunnel.open(gateway.url), keep_alive=True)
+
+    def _tunnel_note(self, level: str, step: str, message: str, details: Mapping[str, Any]) -> None:
+        if level == "WARNING":
+            self._relay.warning(None, message)
+        self.note(level, step, message, details)
+
+    def _tally(self) -> Tally:
+        records = self._run.journal.records()
+        kept = [entry for key, entry in records.items() if key not in self._run.pending]
+        rewards = [entry.reward for entry in kept if entry.reward is not None]
+        return Tally(
+            done=len(kept),
+            total=self._run.total_count,
+            graded=len(rewards),
+            passed=sum(reward >= self._run.request.config.pass_threshold for reward in rewards),
+            failed=sum(entry.outcome is Outcome.FAILED for entry in kept),
+            skipped=sum(entry.outcome is Outcome.SKIPPED for entry in kept),
+        )
+
+    async def _walk(self, runner: Runner) -> RunOutcome:
+        watch = asyncio.create_task(self._watch_tunnel(runner)) if self._tunnel is not None else None
+        started = time.monotonic()
+        self._walking = True
+        try:
+            outcome = await runner.run()
+        finally:
+            self._walking = False
+            if watch is not None:
+                watch.cancel()
+        outcome.duration_ms = (time.monotonic() - started) * 1000
+        return outcome
+
+    async def _watch_tunnel(self, runner: Runner) -> None:
+        assert self._tunnel is not None
+        runner.halt("tunnel_exit", await self._tunnel.death())
+
+    async def _end(self, gateway: Gateway, pool: RolloutPool, trials: TrialFiles | None) -> None:
+        """End everything that was started, whatever happened; a cancellation does not stop this."""
+        ends = [pool.stop(self._grace), gateway.aclose()]
+        if self._tunnel is not None:
+            ends.append(self._tunnel.stop())
+        if trials is not None:
+            ends.append(trials.close())
+        results = await asyncio.shield(asyncio.gather(*ends, return_exceptions=True))
+        for result in results:
+            if isinstance(result, BaseException):
+                self.note("ERROR", "run", f"while ending: {type(result).__name__}: {result}", {})
+
+    def _finish(self, outcome: RunOutcome, projection: Any) -> RunReport:
+        run = self._run
+        if outcome.halt_reason is not None:
+            self.note("WARNING", "dispatch", f"halted: {outcome.halt_reason}", {"code": outcome.halt_code})
+        if (outcome.halt_code or "").startswith("policy_"):
+            forget(self._policy.model, os.environ, cache_dir=cache_dir())
+        status = run.status(outcome)
+        document = projection.finish(status)
+        if self._log.failed:
+            self._relay.warning(None, self._log.failed)
+        report = run.report(outcome, document)
+        counts = {"graded": report.succeeded, "failed": report.failed, "skipped": report.skipped}
+        self.note("INFO", "run", status, counts | {"cancelled": report.cancelled})
+        return report
+
+    def _warn(self, message: str, code: str | None = None) -> None:
+        self.note("WARNING", "run", message, {})
+        self._relay.warning(code, message)
+
+    # -- signals and environment
+
+    def _grace(self) -> float:
+        return INTERRUPTED_GRACE_S if self._signals == 1 and self._stop.level is Stop.DRAIN else END_GRACE_S
+
+    def _on_signal(self) -> None:
+        self._signals += 1
+        if self._signals >= 3:
+            if self._pool is not None:
+                self._pool.kill()
+            if self._tunnel is not None:
+                self._tunnel.kill()
+            raise KeyboardInterrupt
+        if self._walking or self._stop.level is not Stop.NO:
+            if self._stop.rise() is Stop.DRAIN:
+                self._relay.stage("Interrupted: cancelling what is in flight (once more to stop at once)")
+                self.note("WARNING", "cancel", "cancelling what is in flight", {})
+        elif self._main is not None and self._signals == 1:
+            self._main.cancel()
+
+    @contextlib.contextmanager
+    def _signal_handlers(self) -> Generator[None]:
+        loop = asyncio.get_running_loop()
+        installed: list[signal.Signals] = []
+        before: dict[signal.Signals, Any] = {}
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with contextlib.suppress(ValueError, RuntimeError):  # only the main thread may
+                before[number] = signal.getsignal(number)
+                loop.add_signal_handler(number, self._on_signal)
+                installed.append(number)
+        try:
+            yield
+        finally:
+            for number in installed:
+                loop.remove_signal_handler(number)
+                if before[number] is not None:
+                    signal.signal(number, before[number])
+
+    @contextlib.contextmanager
+    def _secrets_in_environment(self) -> Generator[None]:
+        """Providers read their keys from the environment: the secrets are in it for this run only."""
+        before = {name: os.environ.get(name) for name in self._secrets}
+        os.environ.update(self._secrets)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+
+class _Noting:
+    """The walk's observer: passes everything on and writes the lines that logs.txt wants of it."""
+
+    def __init__(self, relay: Relay, note: Callable[[str, str, str, Mapping[str, Any]], None]) -> None:
+        self._relay = relay
+        self._note = note
+
+    def stage(self, text: str) -> None:
+        self._relay.stage(text)
+
+    def log(self, line: str) -> None:
+        self._relay.log(line)
+
+    def warning(self, code: str | None, message: str) -> None:
+        self._relay.warning(code, message)
+
+    def started(self, item: WorkItem) -> None:
+        self._relay.started(item)
+
+    def attempt(self, attempt: Attempt) -> None:
+        place = f"row {attempt.row_index} run {attempt.run_index}, try {attempt.number}"
+        failure = attempt.failure
+        details = {"rollout_id": attempt.rollout_id, "fault": failure.fault.value, "code": failure.code}
+        self._note("WARNING", "dispatch", f"{place}: {failure.message}", details)
+        self._relay.attempt(attempt)
+
+    def verdict(self, verdict: Verdict, tally: Tally) -> None:
+        details: dict[str, Any] = {"rollout_id": verdict.rollout_id, "status": verdict.outcome.value}
+        if verdict.reward is not None:
+            details["reward"] = verdict.reward
+        message = f"row {verdict.row_index} run {verdict.run_index}"
+        if verdict.failure is not None:
+            details |= {"fault": verdict.failure.fault.value, "error_type": verdict.failure.code}
+            message += f": {verdict.failure.message}"
+        self._note("INFO", "result", message, details)
+        self._relay.verdict(verdict, tally)

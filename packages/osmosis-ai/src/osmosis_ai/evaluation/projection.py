@@ -71,7 +71,10 @@ class Projection:
         self._found_tokens: dict[ItemKey, int] = {}
         self._restored = False
         self._worked = False
-        self._started_at = utc_timestamp()
+        # Start and duration add up over the invocations that did work; one that does none changes nothing.
+        earlier = self._earlier_run()
+        self._started_at = str(earlier.get("started_at") or utc_timestamp())
+        self._earlier_ms = float(earlier.get("duration_ms") or 0.0)
         self._started = time.monotonic()
         self._refreshed = -1e9
         self._cost_s = 0.0
@@ -131,7 +134,7 @@ class Projection:
                 "dataset_name": self._dataset_name,
                 "model_name": self._manifest.inputs.get("model_path"),
                 "rollout_name": self._manifest.inputs.get("rollout", {}).get("name"),
-                "duration_ms": round((time.monotonic() - self._started) * 1000, 3),
+                "duration_ms": round(self._earlier_ms + (time.monotonic() - self._started) * 1000, 3),
                 "started_at": self._started_at,
                 "completed_at": utc_timestamp() if status == "finished" else None,
             }
@@ -182,6 +185,16 @@ class Projection:
             return document if document["eval_run"]["status"] == "finished" else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
+
+    def _earlier_run(self) -> dict[str, Any]:
+        """The `eval_run` that an earlier invocation of this run left in metrics.json."""
+        try:
+            eval_run = json.loads((self.run_dir / metrics_name).read_bytes())["eval_run"]
+            started, duration = eval_run["started_at"], eval_run.get("duration_ms", 0.0)
+            ours = eval_run["id"] == self._manifest.local_run_id and isinstance(started, str)
+            return eval_run if ours and isinstance(duration, int | float) and duration >= 0 else {}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
 
     def _restore(self) -> None:
         """Once: take over what earlier invocations projected, and make what they could not."""

@@ -50,6 +50,7 @@ class RunReport:
         cancelled: Begun in this invocation and left pending.
         duration_ms: Of this invocation; of the run when nothing ran.
         metrics: The `summary` of metrics.json.
+        figures: Its `figures`: intervals over rows, pass^k, cost.
         failures: Every failed or skipped work item, by key.
         causes: Its failures, grouped, the most frequent first.
         cost_usd: What the verdicts' calls cost; None when any price is unknown.
@@ -70,6 +71,7 @@ class RunReport:
     cancelled: int = 0
     duration_ms: float = 0.0
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    figures: Mapping[str, Any] = field(default_factory=dict)
     failures: tuple[Shortfall, ...] = ()
     causes: tuple[Cause, ...] = ()
     cost_usd: float | None = None

@@ -250,6 +250,7 @@ class EvaluationRun:
             cancelled=outcome.cancelled if outcome else 0,
             duration_ms=outcome.duration_ms if outcome else document["eval_run"].get("duration_ms", 0.0),
             metrics=document["summary"],
+            figures=document.get("figures", {}),
             failures=failures,
             causes=causes(failures),
             cost_usd=total_cost(records.values()),
@@ -366,26 +367,14 @@ def _make_or_resume(request: RunRequest, run_dir: Path, name: str, inputs: Resol
     except OSError as error:
         raise storage_error(run_dir, error) from error
     return write_manifest(
-        run_dir, run_name=name, inputs=inputs, pass_threshold=threshold, provenance=provenance(request, warn)
+        run_dir, run_name=name, inputs=inputs, pass_threshold=threshold, provenance=provenance(request)
     )
 
 
-def provenance(request: RunRequest, warn: Warn) -> dict[str, Any]:
-    """Where the run comes from, as far as it is known; warns where the config asks for another checkout."""
+def provenance(request: RunRequest) -> dict[str, Any]:
+    """Where the run comes from, as far as it is known."""
     config = request.config
     state = read_git_state(request.workspace_dir)
-    if config.commit_sha and state.head and not state.head.startswith(config.commit_sha.lower()):
-        warn(
-            None,
-            f"commit_sha in {config.path.name} is {config.commit_sha}, but {state.head[:12]} is checked out; "
-            "a local run uses the files as they are.",
-        )
-    if config.branch and state.branch and state.branch != config.branch:
-        warn(
-            None,
-            f"branch in {config.path.name} is {config.branch}, but {state.branch} is checked out; "
-            "a local run uses the files as they are.",
-        )
     path = config.path
     if path.is_relative_to(request.workspace_dir):
         path = path.relative_to(request.workspace_dir)

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from osmosis_ai.cli.figures import count_text, dollars_text, duration_text, rate_text
 from osmosis_ai.cli.output import Output, clean, live_allowed
 from osmosis_ai.evaluation.verdict import Attempt, Outcome, Verdict, WorkItem
 
@@ -177,11 +178,11 @@ class LiveProgress(Progress):
         if self.running:
             parts.append((f"{self.running} running", "blue"))
         if self.tokens:
-            parts.append((f"{short_count(self.tokens)} tokens", "dim"))
+            parts.append((f"{count_text(self.tokens)} tokens", "dim"))
         if self.tokens and self.cost_usd:
-            parts.append((dollars(self.cost_usd), "dim"))
+            parts.append((dollars_text(self.cost_usd), "dim"))
         if (left := self._seconds_left(done)) is not None:
-            parts.append((f"{short_duration(left)} left", "dim"))
+            parts.append((f"{duration_text(left)} left", "dim"))
         words = Text(no_wrap=True, overflow="ellipsis")
         for index, (text, style) in enumerate(parts):
             words.append(" · " if index else "", "dim").append(text, style)
@@ -205,33 +206,7 @@ class LiveProgress(Progress):
 def pass_text(tally: Tally) -> str:
     """`pass 75.0%` of the items that count, or that none does yet."""
     counted = tally.graded + tally.failed
-    return f"pass {100 * tally.passed / counted:.1f}%" if counted else "pass –"
-
-
-def short_count(count: int) -> str:
-    """1234567 is `1.23M`."""
-    for size, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
-        if count >= size:
-            return f"{count / size:.3g}{unit}" if count < 100 * size else f"{count / size:.0f}{unit}"
-    return str(count)
-
-
-def short_duration(seconds: float) -> str:
-    """75 s is `1m 15s`."""
-    if seconds < 10:
-        return f"{seconds:.1f}s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}h {minutes:02d}m"
-    return f"{minutes}m {rest:02d}s" if minutes else f"{rest}s"
-
-
-def dollars(amount: float) -> str:
-    """Enough digits to see small amounts: `$0.0042`, `$1.25`."""
-    if amount == 0:
-        return "$0.00"
-    return f"${amount:.2f}" if amount >= 1 else f"${amount:.2g}" if amount >= 0.001 else f"${amount:.1e}"
+    return f"pass {rate_text(tally.passed / counted)}" if counted else "pass –"
 
 
 def _protocol_check(progress: Progress) -> Observer:

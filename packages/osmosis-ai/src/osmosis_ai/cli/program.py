@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TextIO
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _ROOT_VALUE_OPTIONS = ("--env-file", "--platform", "--workspace")
 _ROOT_OPTIONS = (*_ROOT_VALUE_OPTIONS, "-h", "--help", "-V", "--version")
+_MISSING_EXTRA = re.compile(r'pip install "osmosis-ai\[([\w-]+)\]"')
 _COMPLETION_VARIABLE = "_OSMOSIS_COMPLETE"
 _ASCII = {"→": "->", "✓": "ok", "✗": "x", "⚠": "!", "·": "-", "±": "+/-", "–": "-", "…": "...", "≥": ">=", "Δ": "d"}
 
@@ -228,6 +230,8 @@ def _fail(error: Exception, output: Output, command: str, program: str) -> int:
             hint = f"Try '{error.ctx.command_path if error.ctx else program} --help'."
         case click.ClickException():
             known = UsageError(error.format_message())
+        case ModuleNotFoundError() if extra := _MISSING_EXTRA.search(str(error)):
+            known = ValidationError(str(error), details={"missing_module": error.name, "extra": extra[1]})
         case OSError() if error.errno is not None:
             place = f"{error.filename}: " if error.filename is not None else ""
             known = ValidationError(f"{place}{error.strerror or error}", details={"errno": error.errno})

@@ -1,0 +1,258 @@
+"""What an evaluation came to: the figures, why rollouts failed, where the files are, what to type next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from osmosis_ai.cli.figures import count_text, dollars_text, duration_text, plural, rate_text, reward_text
+from osmosis_ai.cli.results import Block, Cell, Column, Fields, OperationResult, Status, Table, Text
+from osmosis_ai.evaluation.verdict import Outcome
+
+if TYPE_CHECKING:
+    from osmosis_ai.cli.eval_flags import EvalFlags
+    from osmosis_ai.evaluation.report import RunReport
+    from osmosis_ai.workspace.eval_config import EvalConfig
+    from osmosis_ai.workspace.repository import Origin
+
+_CAUSES_SHOWN = 10
+_ROWS_SHOWN = 15
+_MESSAGE_WIDTH = 240
+
+
+def run_result(
+    report: RunReport, flags: EvalFlags, config: EvalConfig, work_tree: Path, origin: Origin | None
+) -> OperationResult:
+    """The result of an invocation that did work."""
+    status: Status = "success"
+    exit_status: int | None = None
+    done = report.succeeded + report.failed + report.skipped
+    if report.status != "finished":
+        status = "partial"
+        reason = report.halt_reason or "it was stopped"
+        message = f"Stopped: {reason}. {done:,} of {plural(report.total, 'work item')} have a verdict."
+    elif report.succeeded == 0:
+        status = "partial"
+        message = f"Nothing was graded: {_none_graded(report)}."
+    else:
+        message = (
+            f"{report.metrics.get('passed', 0):,} of {plural(report.metrics['completed_samples'], 'rollout')} passed."
+        )
+        if (shortfall := _below(report, flags)) is not None:
+            exit_status, message = 1, f"{message} {shortfall}"
+    return OperationResult(
+        operation="eval.run",
+        status=status,
+        message=message,
+        resource=_resource(report, work_tree, origin),
+        blocks=[*_why(report), _figures(report)],
+        next_steps=_next_steps(report, flags),
+        exit_status=exit_status,
+    )
+
+
+def noop_result(
+    report: RunReport, flags: EvalFlags, config: EvalConfig, work_tree: Path, origin: Origin | None
+) -> OperationResult:
+    """The result when every work item had its verdict before: nothing ran, no file was touched."""
+    message = f"Nothing to run: {report.run_name} is finished."
+    exit_status = None
+    if flags.fail_under is not None and (shortfall := _below(report, flags)) is not None:
+        exit_status, message = 1, f"{message} {shortfall}"
+    return OperationResult(
+        operation="eval.run",
+        message=message,
+        resource=_resource(report, work_tree, origin),
+        blocks=[_figures(report)],
+        next_steps=_next_steps(report, flags),
+        exit_status=exit_status,
+    )
+
+
+def _none_graded(report: RunReport) -> str:
+    if report.failed and report.skipped:
+        return f"{plural(report.failed, 'rollout')} failed, {report.skipped:,} skipped"
+    return f"all {plural(report.failed or report.skipped, 'rollout')} {'failed' if report.failed else 'were skipped'}"
+
+
+def _below(report: RunReport, flags: EvalFlags) -> str | None:
+    if flags.fail_under is None:
+        return None
+    if report.succeeded == 0:
+        return "Nothing was graded, which --fail-under does not accept."
+    rate = report.metrics.get("pass_rate", 0.0)
+    return (
+        f"The pass rate of {rate_text(rate)} is below --fail-under {flags.fail_under:g}."
+        if rate < flags.fail_under
+        else None
+    )
+
+
+def _why(report: RunReport) -> list[Block]:
+    """The cause table and the rows without a reward."""
+    blocks: list[Block] = []
+    if report.causes:
+        rows = [
+            (Text(str(cause.fault), "bad"), cause.code, f"{cause.count:,}", _short(cause.message))
+            for cause in report.causes[:_CAUSES_SHOWN]
+        ]
+        more = len(report.causes) - len(rows)
+        columns = [
+            Column("Fault", keep=True),
+            Column("Code", keep=True),
+            Column("Count", right=True),
+            Column("Message"),
+        ]
+        note = f"and {plural(more, 'other cause')}" if more else ""
+        blocks.append(Table(columns, rows, title="Why rollouts failed", note=note))
+    if report.failures:
+        rows = [
+            (
+                _row(failure.source_row_index, failure.key),
+                str(failure.key[1]),
+                Text("skipped", "warn") if failure.outcome is Outcome.SKIPPED else Text("failed", "bad"),
+                failure.code or ("no reward" if failure.outcome is Outcome.SKIPPED else "unknown"),
+            )
+            for failure in report.failures[:_ROWS_SHOWN]
+        ]
+        more = len(report.failures) - len(rows)
+        note = f"and {more:,} more: osmosis eval view {report.run_name} --failed" if more else ""
+        columns = [Column("Row", right=True), Column("Run", right=True), Column("Outcome"), Column("Cause")]
+        blocks.append(Table(columns, rows, title="Failed rows", note=note))
+    return blocks
+
+
+def _row(source_row_index: int | None, key: tuple[int, int]) -> str:
+    return str(source_row_index if source_row_index is not None else key[0])
+
+
+def _figures(report: RunReport) -> Fields:
+    metrics = report.metrics
+    ended = report.succeeded + report.failed + report.skipped
+    outcomes = [f"{report.succeeded:,} graded", f"{report.failed:,} failed", f"{report.skipped:,} skipped"]
+    outcomes += [f"{report.total - ended:,} not done"] if report.total > ended else []
+    rows: list[tuple[str, Cell]] = [
+        ("Run", report.run_name),
+        ("Work Items", f"{report.total:,}"),
+        ("Outcomes", " · ".join(outcome for outcome in outcomes if not outcome.startswith("0 "))),
+    ]
+    if completed := metrics.get("completed_samples", 0):
+        counted = f"{metrics['passed']:,} of {completed:,}; reward ≥ {metrics['pass_threshold']:g} passes"
+        rows.append(("Pass Rate", f"{rate_text(metrics['pass_rate'])}{_rate_interval(report.figures)}  ({counted})"))
+    if stats := metrics.get("reward_stats"):
+        spread = f"median {reward_text(stats['median'])}, {reward_text(stats['min'])} to {reward_text(stats['max'])}"
+        rows.append(("Reward", f"{reward_text(stats['mean'])}{_reward_interval(report.figures)}  ({spread})"))
+    rows += [(f"pass@{point['k']}", rate_text(point["value"])) for point in metrics.get("pass_at_k", ())]
+    rows += [(f"pass^{point['k']}", rate_text(point["value"])) for point in report.figures.get("pass_hat_k", ())[1:]]
+    if tokens := metrics.get("tokens_used"):
+        rows.append(("Tokens Used", f"{tokens:,}  ({count_text(round(tokens / max(1, ended)))} a rollout)"))
+    if report.cost_usd is not None:
+        rows.append(("Cost", dollars_text(report.cost_usd)))
+    rows.append(("Duration", duration_text(report.duration_ms / 1000)))
+    rows.append(("Output", _relative(report.run_dir)))
+    return Fields(rows, title="Results")
+
+
+def _rate_interval(figures: Mapping[str, Any]) -> str:
+    """The 95 % interval over rows; a single row has none worth showing."""
+    rate = figures.get("pass_rate") or {}
+    if rate.get("rows", 0) < 2 or "low" not in rate:
+        return ""
+    return f"  [{100 * rate['low']:.1f}, {100 * rate['high']:.1f}]"
+
+
+def _reward_interval(figures: Mapping[str, Any]) -> str:
+    reward = figures.get("reward") or {}
+    return f" ± {(reward['high'] - reward['low']) / 2:.2g}" if "low" in reward else ""
+
+
+def _next_steps(report: RunReport, flags: EvalFlags) -> list[str]:
+    name = report.run_name
+    steps: list[tuple[str, str]] = []
+    if report.status != "finished":
+        steps.append(("Go on", _command(flags, name)))
+    elif report.failed or report.skipped:
+        steps.append(("Run failed items again", _command(flags, name, "--retry-failed")))
+    where = f" -o {shlex.quote(flags.output)}" if flags.output else ""
+    shown = shlex.quote(str(report.run_dir)) if where else name
+    if report.succeeded or report.failed or report.skipped:
+        steps.append(("Read a rollout", f"osmosis eval view {shown}"))
+        steps.append(("Compare with another run", f"osmosis eval compare {shown} <other run>"))
+    width = max((len(label) for label, _ in steps), default=0)
+    return [f"{label + ':':<{width + 2}}{command}" for label, command in steps]
+
+
+def _command(flags: EvalFlags, name: str, *extra: str) -> str:
+    """The command line that continues this run, with everything that matters for it."""
+    words = ["osmosis", "eval", "run", str(flags.config)]
+    for option, value in (
+        ("--dataset-file", flags.dataset_file),
+        ("--name", name),
+        ("--output", flags.output),
+        ("--rows", flags.rows),
+        ("--secrets-file", flags.secrets_file),
+        ("--max-in-flight", flags.max_in_flight),
+        ("--tunnel", flags.tunnel),
+        ("--listener-port", flags.listener_port),
+        ("--advertise-url", flags.advertise_url),
+        ("--rollout-port", flags.rollout_port),
+    ):
+        if value is not None:
+            words += [option, str(value)]
+    return shlex.join([*words, *extra])
+
+
+def _resource(report: RunReport, work_tree: Path, origin: Origin | None) -> dict[str, Any]:
+    resource: dict[str, Any] = {
+        "run_name": report.run_name,
+        "local_run_id": report.local_run_id,
+        "output_path": str(report.run_dir),
+        "dataset_source": "explicit",
+        "total_work_items": report.total,
+        "dispatched": report.dispatched,
+        "succeeded": report.succeeded,
+        "failed": report.failed,
+        "skipped": report.skipped,
+        "resumed": report.resumed,
+        "cancelled": report.cancelled,
+        "duration_ms": report.duration_ms,
+        "metrics": dict(report.metrics),
+        "failed_rows": [
+            {
+                "row_index": failure.key[0],
+                "source_row_index": failure.source_row_index,
+                "run_index": failure.key[1],
+                "rollout_id": failure.rollout_id,
+                "error_type": failure.code,
+                "rollout_dir": str(report.run_dir / "rollout_trials" / failure.rollout_id),
+                "outcome": str(failure.outcome),
+                "fault": str(failure.fault) if failure.fault else None,
+                "message": failure.message,
+            }
+            for failure in report.failures
+        ],
+        "causes": [
+            {"fault": str(cause.fault), "code": cause.code, "message": cause.message, "count": cause.count}
+            for cause in report.causes
+        ],
+        "cost_usd": report.cost_usd,
+        "workspace_directory": str(work_tree),
+    }
+    if report.halt_reason is not None:
+        resource["halt"] = {"code": report.halt_code, "reason": report.halt_reason}
+    if origin is not None:
+        resource["git"] = {"identity": origin.identity, "remote_url": origin.remote_url}
+    return resource
+
+
+def _relative(path: Path) -> str:
+    """The path as one can type it: relative to here when it is below here."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def _short(message: str) -> str:
+    line = " ".join(message.split())
+    return line if len(line) <= _MESSAGE_WIDTH else f"{line[:_MESSAGE_WIDTH]}…"

@@ -1,0 +1,197 @@
+"""One local evaluation, from checked flags to a result: preconditions, plan, question, secrets, policy, walk.
+
+Owns: the order in which a user is told and asked things. The walk and its files are the evaluation room's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from osmosis_ai.cli.eval_flags import EvalFlags
+from osmosis_ai.cli.eval_plan import plan_fields
+from osmosis_ai.cli.eval_progress import make_progress
+from osmosis_ai.cli.eval_report import noop_result, run_result
+from osmosis_ai.cli.output import Cancelled, Output
+from osmosis_ai.errors import AuthRequiredError, ValidationError
+from osmosis_ai.evaluation.dataset import Dataset, open_dataset
+from osmosis_ai.evaluation.run import EvaluationRun, RunRequest
+from osmosis_ai.extras import optional_imports
+from osmosis_ai.workspace.eval_config import EvalConfig, load_eval_config, locate_eval_config
+from osmosis_ai.workspace.repository import (
+    find_origin,
+    find_work_tree,
+    read_origin,
+    require_directories,
+)
+from osmosis_ai.workspace.secrets import read_secrets_file, resolve_secrets
+
+if TYPE_CHECKING:
+    from osmosis_ai.cli.results import OperationResult
+    from osmosis_ai.evaluation.report import RunReport
+    from osmosis_ai.gateway.policy import Policy
+
+_COMMAND = "osmosis eval run"
+_EMBEDDED_PREFIX = "osmosis/"
+
+
+def evaluate(output: Output, flags: EvalFlags) -> OperationResult:
+    """Run what the flags say.
+
+    Raises:
+        OsmosisError: A precondition does not hold, or the run could not start or was broken off.
+        Cancelled: The user said no.
+    """
+    work_tree = find_work_tree()
+    require_directories(work_tree)
+    if flags.dataset_file is None or flags.upload:
+        _refuse_platform(work_tree, flags)
+    config = load_eval_config(locate_eval_config(flags.config, work_tree, _COMMAND), work_tree)
+    _require_rollout(work_tree, config)
+    if config.advanced:
+        output.warn(f"[advanced] is recorded and has no effect on a local run: {', '.join(config.advanced)}")
+    dataset = _local_dataset(flags.dataset_file or "")
+    root = Path(flags.output).resolve() if flags.output else work_tree / ".osmosis" / "evals"
+    request = _request(flags, work_tree, config, dataset, root, flags.name)
+    try:
+        return _run(output, flags, request)
+    except _AnotherRun:
+        return _run(output, flags, _request(flags, work_tree, config, dataset, root, None))
+
+
+class _AnotherRun(Exception):
+    """The named run is finished and the user wants a new one."""
+
+
+def _request(
+    flags: EvalFlags, work_tree: Path, config: EvalConfig, dataset: Dataset, root: Path, name: str | None
+) -> RunRequest:
+    return RunRequest(
+        workspace_dir=work_tree,
+        config=config,
+        dataset=dataset,
+        dataset_source="explicit",
+        rows=flags.rows,
+        name=name,
+        output_root=root,
+        fresh=flags.fresh,
+        retry_failed=flags.retry_failed,
+        max_in_flight=flags.max_in_flight,
+        rollout_port=flags.rollout_port,
+        listener_port=flags.listener_port,
+        advertise_url=flags.advertise_url,
+        tunnel=flags.tunnel,
+        verbose=flags.verbose,
+        max_cost_usd=flags.max_cost_usd,
+    )
+
+
+def _run(output: Output, flags: EvalFlags, request: RunRequest) -> OperationResult:
+    config, work_tree = request.config, request.workspace_dir
+    with EvaluationRun.open(request, warn=lambda code, message: output.warn(message, code)) as run:
+        if run.complete:
+            if output.interactive and not flags.yes and request.name is not None and _wants_another(run.name):
+                raise _AnotherRun
+            return noop_result(run.report(), flags, config, work_tree, find_origin(work_tree))
+        plan = plan_fields(run, request)
+        output.present(plan)
+        if not flags.yes:
+            output.confirm(
+                f"Run {run.pending_count} rollouts x model {config.model_path}?",
+                default=False,
+                summary={label: str(value) for label, value in plan.rows},
+            )
+        secrets = resolve_secrets(
+            config.secret_names,
+            file_values=read_secrets_file(flags.secrets_file) if flags.secrets_file else {},
+            environ=os.environ,
+            ask=output.ask_hidden if output.interactive else None,
+        )
+        policy = choose_policy(config.model_path, {**os.environ, **secrets})
+        report = _walk(output, flags, run, policy, secrets)
+    return run_result(report, flags, config, work_tree, find_origin(work_tree))
+
+
+def _walk(
+    output: Output, flags: EvalFlags, run: EvaluationRun, policy: Policy, secrets: Mapping[str, str]
+) -> RunReport:
+    async def walk() -> RunReport:
+        try:
+            return await run.execute(policy=policy, secrets=secrets, observer=progress)
+        finally:
+            await policy.aclose()
+
+    with make_progress(output, total=run.total_count, done=run.resumed_count, verbose=flags.verbose) as progress:
+        return asyncio.run(walk())
+
+
+def choose_policy(model_path: str, environ: Mapping[str, str]) -> Policy:
+    """The policy that a config's `model_path` names: one that ships with us, or a provider's model.
+
+    Raises:
+        ValidationError: There is no such embedded policy, or its extra is not installed.
+    """
+    if model_path.startswith(_EMBEDDED_PREFIX):
+        with optional_imports("local"):
+            from osmosis_trainer import embedded_policy
+
+            return embedded_policy(model_path)
+    with optional_imports("eval"):
+        from osmosis_ai.gateway.provider import provider_policy
+
+        return provider_policy(model_path, environ)
+
+
+def _refuse_platform(work_tree: Path, flags: EvalFlags) -> None:
+    """Say what is missing for a platform dataset or an upload, in the order origin, login."""
+    read_origin(work_tree)
+    option = "--upload" if flags.upload else "a dataset of the platform"
+    local = "drop --upload" if flags.dataset_file else "pass --dataset-file FILE to evaluate a local file"
+    if not os.environ.get("OSMOSIS_TOKEN"):
+        raise AuthRequiredError(f"Not logged in, and {option} needs a login. Run 'osmosis auth login', or {local}.")
+    raise ValidationError(f"This version of osmosis cannot reach the platform yet, and {option} needs it; {local}.")
+
+
+def _require_rollout(work_tree: Path, config: EvalConfig) -> None:
+    """The rollout's files must be there before a run directory is made. The entrypoint is not imported."""
+    folder = Path("rollouts") / config.rollout
+    if not (work_tree / folder).is_dir():
+        near = sorted(path.name for path in (work_tree / "rollouts").iterdir() if path.is_dir())
+        there = f" There is: {', '.join(near[:10])}." if near else ""
+        raise ValidationError(
+            f"There is no rollout folder {folder}/, which {_shown(work_tree, config)} names.{there}"
+            f" Make it with `osmosis rollout init {config.rollout}`, or correct experiment.rollout."
+        )
+    if not (work_tree / folder / config.entrypoint).is_file():
+        raise ValidationError(
+            f"There is no file {folder / config.entrypoint}; correct experiment.entrypoint"
+            f" in {_shown(work_tree, config)}."
+        )
+    if not (work_tree / folder / "pyproject.toml").is_file():
+        raise ValidationError(
+            f"{folder}/ has no pyproject.toml; it must list what the rollout needs (at least osmosis-ai[server])."
+        )
+
+
+def _shown(work_tree: Path, config: EvalConfig) -> str:
+    path = config.path
+    return str(path.relative_to(work_tree) if path.is_relative_to(work_tree) else path)
+
+
+def _local_dataset(given: str) -> Dataset:
+    path = Path(given)
+    if not path.exists():
+        raise ValidationError(f"--dataset-file {given} is not a file; relative paths start at the current directory.")
+    return open_dataset(path)
+
+
+def _wants_another(name: str) -> bool:
+    from osmosis_ai.cli.prompts import confirm
+
+    try:
+        return confirm(f"Run {name} is finished. Start a new run?", default=True)
+    except Cancelled:
+        return False

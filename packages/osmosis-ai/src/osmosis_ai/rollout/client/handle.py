@@ -39,6 +39,7 @@ class RolloutHandle:
     Attributes:
         rollout_id: Its id.
         status: The last known status.
+        phase: The last known status before the terminal one.
         latest_result: The last answer; before the end it has only a status.
     """
 
@@ -51,6 +52,7 @@ class RolloutHandle:
         self._changed = asyncio.Event()
         self.rollout_id = admission.rollout_id
         self.status: RolloutStatus = admission.status
+        self.phase: RolloutStatus = admission.status
         self.latest_result: RolloutResultResponse | None = None
         self._polling = asyncio.create_task(self._poll(), name=f"poll-{self.rollout_id}")
         self._polling.add_done_callback(self._ended)
@@ -62,13 +64,24 @@ class RolloutHandle:
         """Whether there is a result or an error."""
         return self._polling.done()
 
-    async def cancel(self) -> bool:
-        """Ask the server to cancel the rollout; whether it was still there to be cancelled.
+    def cancel(self) -> bool:
+        """Give the rollout up: stop polling, and ask the server in the background to cancel it.
 
-        The handle then ends with the server's result (status cancelled).
+        Awaiting the handle then raises CancelledError. To await the server's own word instead, leave the handle and
+        call `RolloutClient.cancel_rollout`: the handle ends with the status cancelled.
+
+        Returns:
+            Whether there was anything left to give up.
         """
-        answer = await self._client.cancel_rollout(self.rollout_id)
-        return answer.dispositions.get(self.rollout_id, "not_found") != "not_found"
+        if self.done():
+            return False
+        self.close()
+        self._client.cancel_in_background(self.rollout_id)
+        return True
+
+    def close(self) -> None:
+        """Stop polling; unless somebody else cancels it, the server does when the lease ends."""
+        self._polling.cancel()
 
     async def wait_for_running(self) -> RolloutStatus:
         """Wait until it no longer queues; returns the status, which may be a later one."""
@@ -86,10 +99,6 @@ class RolloutHandle:
             httpx.TransportError: The server could not be reached, again and again or until the lease ended.
         """
         return await asyncio.shield(self._polling)
-
-    def stop_polling(self) -> None:
-        """Stop polling; the server then cancels the rollout when its lease ends."""
-        self._polling.cancel()
 
     async def _wait_past(self, *statuses: RolloutStatus) -> RolloutStatus:
         while self.status in statuses and not self._polling.done():
@@ -130,6 +139,8 @@ class RolloutHandle:
             self.latest_result = result
             if result.status is not self.status:
                 self.status = result.status
+                if not result.status.terminal:
+                    self.phase = result.status
                 self._announce()
             if result.status.terminal:
                 return result

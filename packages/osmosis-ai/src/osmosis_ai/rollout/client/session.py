@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import json
 import math
@@ -72,6 +73,7 @@ class RolloutClient:
         )
         self.headers: dict[str, str] = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._handles: set[RolloutHandle] = set()
+        self._cancelling: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -80,9 +82,10 @@ class RolloutClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Stop polling and close the connections, unless the httpx client was given."""
+        """Stop polling, see cancellations through, close the connections unless the httpx client was given."""
         for handle in list(self._handles):
-            handle.stop_polling()
+            handle.close()
+        await asyncio.gather(*self._cancelling)
         if self._owns_http:
             await self.http.aclose()
 
@@ -162,11 +165,7 @@ class RolloutClient:
         try:
             return await handle
         except asyncio.CancelledError:
-            handle.stop_polling()
-            try:
-                await self.cancel_rollout(rollout_id)
-            except Exception:  # noqa: S110 - best effort: the lease ends the rollout anyway
-                pass
+            handle.cancel()
             raise
 
     async def run_rollout_async(
@@ -269,6 +268,17 @@ class RolloutClient:
             return CancelRolloutsResponse.model_validate(_object(response, "POST /rollout/cancel", 200))
         except ValidationError as exc:
             raise RolloutProtocolError(f"the answer to a cancellation is malformed: {exc}", status_code=200) from exc
+
+    def cancel_in_background(self, rollout_id: str) -> None:
+        """Cancel a rollout as far as possible, without anybody waiting for it but `aclose`."""
+
+        async def cancel() -> None:
+            with contextlib.suppress(Exception):  # the lease ends the rollout anyway
+                await self.cancel_rollout(rollout_id)
+
+        task = asyncio.create_task(cancel())
+        self._cancelling.add(task)
+        task.add_done_callback(self._cancelling.discard)
 
     def url_of(self, path: str) -> str:
         """The absolute URL of a path of the server."""

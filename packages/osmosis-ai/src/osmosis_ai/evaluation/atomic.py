@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from osmosis_ai.errors import OsmosisError
+from osmosis_ai.evaluation.jsontext import encode_json
 
 storage_code = "STORAGE"
 
@@ -49,8 +50,7 @@ def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 def json_bytes(value: Mapping[str, Any]) -> bytes:
     """A JSON document as the run directory stores it: indent 2, non-ASCII kept, NaN refused, a last newline."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    return text.encode("utf-8", "backslashreplace")
+    return encode_json(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def sync_directory(path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from osmosis_ai.errors import ValidationError
-from osmosis_ai.evaluation.jsontext import printable
+from osmosis_ai.evaluation.jsontext import encode_json
 from osmosis_ai.evaluation.verdict import Failure, Fault, Outcome, Timings, Verdict
 
 # Whose side a failure of a published record is on; anything else is the agent's.
@@ -160,4 +160,4 @@ def _number(record: Mapping[str, Any], key: str) -> float | None:
 def json_line(record: Mapping[str, Any]) -> bytes:
     """A journal line: sorted keys, no spaces, non-ASCII kept, NaN refused."""
     text = json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return printable(text).encode() + b"\n"
+    return encode_json(text) + b"\n"

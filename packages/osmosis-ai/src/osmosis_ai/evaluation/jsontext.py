@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _suspicious = re.compile(r"\\u(?:[dD][89a-fA-F]|0000)|[\x00\ud800-\udfff]")
+_half_pair = re.compile(r"[\ud800-\udfff]")
 
 
 class JsonTextError(ValueError):
@@ -102,6 +103,14 @@ def text_problem(text: str) -> str | None:
 def printable(text: str) -> str:
     """The text with everything UTF-8 cannot hold written as an escape."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def encode_json(text: str) -> bytes:
+    """JSON text as UTF-8; half surrogate pairs in its strings become the readable text `\\udXXX`."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return _half_pair.sub(lambda match: f"\\\\u{ord(match[0]):04x}", text).encode()
 
 
 def _refuse_constant(token: str) -> None:

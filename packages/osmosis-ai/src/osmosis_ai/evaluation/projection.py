@@ -19,7 +19,7 @@ from osmosis_ai.errors import OsmosisError
 from osmosis_ai.evaluation import artifacts
 from osmosis_ai.evaluation.atomic import json_bytes, storage_error, write_atomic
 from osmosis_ai.evaluation.journal import Entry
-from osmosis_ai.evaluation.jsontext import printable
+from osmosis_ai.evaluation.jsontext import encode_json
 from osmosis_ai.evaluation.manifest import Manifest, utc_timestamp
 from osmosis_ai.evaluation.metrics import figures, summarise
 from osmosis_ai.evaluation.verdict import ItemKey, Verdict
@@ -272,7 +272,7 @@ def _index_line(entry: Entry, has_trajectory: bool, found_tokens: int | None) ->
         "resumed": True if entry.resumed else None,
     }
     present = {key: value for key, value in record.items() if value is not None}
-    return printable(json.dumps(present, ensure_ascii=False, allow_nan=False)).encode() + b"\n"
+    return encode_json(json.dumps(present, ensure_ascii=False, allow_nan=False)) + b"\n"
 
 
 def _names(directory: Path) -> set[str]:

@@ -21,7 +21,7 @@ exact_pattern_limit = 16
 permutation_draws = 20_000
 bootstrap_draws = 10_000
 seed = 20_240_711
-_bootstrap_work = 20_000_000
+_bootstrap_work = 5_000_000
 
 
 class Interval(NamedTuple):
@@ -267,7 +267,7 @@ def bootstrap(
 ) -> Interval:
     """The percentile bootstrap interval of a statistic, resampling whole rows (Efron 1979).
 
-    Draws are cut down (never below 1,000) so that about 20 million values are looked at. For a paired comparison give
+    Draws are cut down (never below 1,000) so that about 5 million values are looked at. For a paired comparison give
     the differences of the rows.
     """
     draws = max(1_000, min(draws, _bootstrap_work // max(1, len(rows))))
@@ -278,8 +278,10 @@ def bootstrap(
 
 
 def normal_quantile(probability: float) -> float:
-    """The standard normal quantile, by inverting erfc."""
-    return _invert(lambda x: math.erfc(-x / math.sqrt(2)) / 2, probability, -40.0, 40.0)
+    """The standard normal quantile, by inverting erfc where it is small and exact."""
+    if probability > 0.5:
+        return -normal_quantile(1 - probability)
+    return _invert(lambda x: math.erfc(-x / math.sqrt(2)) / 2, probability, -40.0, 0.0)
 
 
 def t_tail(t: float, degrees: float) -> float:
@@ -295,7 +297,7 @@ def t_quantile(probability: float, degrees: float) -> float:
     high = 1.0
     while t_tail(high, degrees) > tail:
         high *= 2
-    return _invert(lambda t: 1 - t_tail(t, degrees), probability, 0.0, high)
+    return _invert(lambda t: -t_tail(t, degrees), -tail, 0.0, high)
 
 
 def incomplete_beta(a: float, b: float, x: float) -> float:

@@ -24,7 +24,8 @@ from osmosis_ai.cli.results import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
+    from rich.table import Table as RichTable
 
 _STYLES: dict[Role, str] = {
     "good": "green",
@@ -81,43 +82,51 @@ def make_console(*, stderr: bool = False) -> Console:
 def draw(console: Console, *blocks: Block) -> None:
     """Draw blocks one under the other, empty ones not at all."""
     for block in blocks:
-        if (block.lines if isinstance(block, Lines) else block.rows) and (drawn := _renderable(block)) is not None:
-            if block.title:
-                _rule(console, block.title)
-            console.print(drawn)
-            if isinstance(block, Table) and block.note:
-                _dim(console, [block.note])
+        if not (block.lines if isinstance(block, Lines) else block.rows):
+            continue
+        if block.title:
+            _rule(console, block.title)
+        if isinstance(block, Lines):
+            _draw_lines(console, block)
+        else:
+            console.print(_frame(block))
+        if isinstance(block, Table) and block.note:
+            _dim(console, [block.note])
 
 
-def _renderable(block: Block) -> RenderableType:
+def _draw_lines(console: Console, block: Lines) -> None:
+    """Wrap every line to the width that the indent leaves; no blanks at the ends."""
+    for line in block.lines:
+        text = _styled(line)
+        for part in text.wrap(console, max(20, console.width - block.indent)) or [text]:
+            part.rstrip()
+            if part.plain:
+                part.pad_left(block.indent)
+            console.print(part, soft_wrap=True)
+
+
+def _frame(block: Fields | Table) -> RichTable:
     from rich import box
     from rich.table import Table as RichTable
 
-    match block:
-        case Fields():
-            table = RichTable(box=box.ROUNDED, show_header=False, border_style="dim")
-            table.add_column(style="cyan", no_wrap=True)
-            table.add_column(overflow="fold")
-            for label, value in block.rows:
-                table.add_row(label, _styled(value))
-            return table
-        case Table():
-            table = RichTable(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, border_style="dim")
-            for column in block.columns:
-                table.add_column(
-                    column.name,
-                    justify="right" if column.right else "left",
-                    no_wrap=column.keep,
-                    overflow="ellipsis" if column.keep else "fold",
-                )
-            for row in block.rows:
-                table.add_row(*(_styled(cell) for cell in row))
-            return table
-        case Lines():
-            from rich.console import Group
-            from rich.padding import Padding
-
-            return Padding(Group(*(_styled(line) for line in block.lines)), (0, 0, 0, block.indent), expand=False)
+    if isinstance(block, Fields):
+        table = RichTable(box=box.ROUNDED, show_header=False, border_style="dim")
+        table.add_column(style="cyan", no_wrap=True)
+        table.add_column(overflow="fold")
+        for label, value in block.rows:
+            table.add_row(label, _styled(value))
+        return table
+    table = RichTable(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, border_style="dim")
+    for column in block.columns:
+        table.add_column(
+            column.name,
+            justify="right" if column.right else "left",
+            no_wrap=column.keep,
+            overflow="ellipsis" if column.keep else "fold",
+        )
+    for row in block.rows:
+        table.add_row(*(_styled(cell) for cell in row))
+    return table
 
 
 def _styled(cell: Cell, style: str = "") -> Any:

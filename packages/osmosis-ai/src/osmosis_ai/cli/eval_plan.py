@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from osmosis_ai.cli.figures import dollars_text, plural
+from osmosis_ai.cli.figures import dollars_text, path_text, plural
 from osmosis_ai.cli.results import Cell, Fields, Text
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.evaluation.events import read_events
@@ -18,6 +18,7 @@ from osmosis_ai.gateway.prices import shipped_prices
 if TYPE_CHECKING:
     from osmosis_ai.evaluation.run import EvaluationRun, RunRequest
 
+_SOURCES = {"explicit": "local file", "cache": "platform, cached", "download": "platform"}
 _RUNS_LOOKED_AT = 30
 _VERDICTS_LOOKED_AT = 500
 
@@ -30,7 +31,7 @@ def plan_fields(run: EvaluationRun, request: RunRequest) -> Fields:
         ("Rollout", config.rollout),
         ("Entrypoint", config.entrypoint),
         ("Model", config.model_path),
-        ("Dataset", f"{request.dataset.name} ({request.dataset_source})"),
+        ("Dataset", f"{request.dataset.name} ({_SOURCES.get(request.dataset_source, request.dataset_source)})"),
     ]
     if config.branch:
         rows.append(("Branch", config.branch))
@@ -46,7 +47,7 @@ def plan_fields(run: EvaluationRun, request: RunRequest) -> Fields:
     rows.append(("Cost", cost_estimate(request.output_root, config.model_path, config.rollout, run.pending_count)))
     if request.max_cost_usd is not None:
         rows.append(("Cost Limit", dollars_text(request.max_cost_usd)))
-    rows.append(("Output", str(run.run_dir)))
+    rows.append(("Output", path_text(run.run_dir)))
     return Fields(rows, title="Evaluation")
 
 

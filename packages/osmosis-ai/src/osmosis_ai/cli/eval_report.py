@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from osmosis_ai.cli.figures import count_text, dollars_text, duration_text, plural, rate_text, reward_text
+from osmosis_ai.cli.figures import count_text, dollars_text, duration_text, path_text, plural, rate_text, reward_text
 from osmosis_ai.cli.results import Block, Cell, Column, Fields, OperationResult, Status, Table, Text
 from osmosis_ai.evaluation.verdict import Outcome
 
@@ -139,8 +139,8 @@ def _figures(report: RunReport) -> Fields:
         ("Outcomes", " · ".join(outcome for outcome in outcomes if not outcome.startswith("0 "))),
     ]
     if completed := metrics.get("completed_samples", 0):
-        counted = f"{metrics['passed']:,} of {completed:,}; reward ≥ {metrics['pass_threshold']:g} passes"
-        rows.append(("Pass Rate", f"{rate_text(metrics['pass_rate'])}{_rate_interval(report.figures)}  ({counted})"))
+        counted = f"{metrics['passed']:,} of {completed:,}, reward ≥ {metrics['pass_threshold']:g}"
+        rows.append(("Pass Rate", f"{rate_text(metrics['pass_rate'])}  ({counted}{_rate_interval(report.figures)})"))
     if stats := metrics.get("reward_stats"):
         spread = f"median {reward_text(stats['median'])}, {reward_text(stats['min'])} to {reward_text(stats['max'])}"
         rows.append(("Reward", f"{reward_text(stats['mean'])}{_reward_interval(report.figures)}  ({spread})"))
@@ -151,7 +151,7 @@ def _figures(report: RunReport) -> Fields:
     if report.cost_usd is not None:
         rows.append(("Cost", dollars_text(report.cost_usd)))
     rows.append(("Duration", duration_text(report.duration_ms / 1000)))
-    rows.append(("Output", _relative(report.run_dir)))
+    rows.append(("Output", path_text(report.run_dir)))
     return Fields(rows, title="Results")
 
 
@@ -160,7 +160,7 @@ def _rate_interval(figures: Mapping[str, Any]) -> str:
     rate = figures.get("pass_rate") or {}
     if rate.get("rows", 0) < 2 or "low" not in rate:
         return ""
-    return f"  [{100 * rate['low']:.1f}, {100 * rate['high']:.1f}]"
+    return f"; 95% interval {100 * rate['low']:.1f} to {100 * rate['high']:.1f}%"
 
 
 def _reward_interval(figures: Mapping[str, Any]) -> str:
@@ -245,12 +245,6 @@ def _resource(report: RunReport, work_tree: Path, origin: Origin | None) -> dict
     if origin is not None:
         resource["git"] = {"identity": origin.identity, "remote_url": origin.remote_url}
     return resource
-
-
-def _relative(path: Path) -> str:
-    """The path as one can type it: relative to here when it is below here."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def _short(message: str) -> str:

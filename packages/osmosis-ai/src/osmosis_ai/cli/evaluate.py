@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from osmosis_ai.cli.eval_report import noop_result, run_result
 from osmosis_ai.cli.output import Cancelled, Output
 from osmosis_ai.errors import AuthRequiredError, ValidationError
 from osmosis_ai.evaluation.dataset import Dataset, open_dataset
+from osmosis_ai.evaluation.rows import select
 from osmosis_ai.evaluation.run import EvaluationRun, RunRequest
 from osmosis_ai.extras import optional_imports
 from osmosis_ai.workspace.eval_config import EvalConfig, load_eval_config, locate_eval_config
@@ -54,29 +56,17 @@ def evaluate(output: Output, flags: EvalFlags) -> OperationResult:
     if config.advanced:
         output.warn(f"[advanced] is recorded and has no effect on a local run: {', '.join(config.advanced)}")
     dataset = _local_dataset(flags.dataset_file or "")
-    root = Path(flags.output).resolve() if flags.output else work_tree / ".osmosis" / "evals"
-    request = _request(flags, work_tree, config, dataset, root, flags.name)
-    try:
-        return _run(output, flags, request)
-    except _AnotherRun:
-        return _run(output, flags, _request(flags, work_tree, config, dataset, root, None))
-
-
-class _AnotherRun(Exception):
-    """The named run is finished and the user wants a new one."""
-
-
-def _request(
-    flags: EvalFlags, work_tree: Path, config: EvalConfig, dataset: Dataset, root: Path, name: str | None
-) -> RunRequest:
-    return RunRequest(
+    selection = select(dataset, rows=flags.rows, limit=config.limit)
+    for warning in selection.warnings:
+        output.warn(warning)
+    request = RunRequest(
         workspace_dir=work_tree,
         config=config,
         dataset=dataset,
-        dataset_source="explicit",
+        selection=selection,
         rows=flags.rows,
-        name=name,
-        output_root=root,
+        name=flags.name,
+        output_root=Path(flags.output).resolve() if flags.output else work_tree / ".osmosis" / "evals",
         fresh=flags.fresh,
         retry_failed=flags.retry_failed,
         max_in_flight=flags.max_in_flight,
@@ -87,6 +77,14 @@ def _request(
         verbose=flags.verbose,
         max_cost_usd=flags.max_cost_usd,
     )
+    try:
+        return _run(output, flags, request)
+    except _AnotherRun:
+        return _run(output, flags, replace(request, name=None))
+
+
+class _AnotherRun(Exception):
+    """The named run is finished and the user wants a new one."""
 
 
 def _run(output: Output, flags: EvalFlags, request: RunRequest) -> OperationResult:
@@ -169,10 +167,6 @@ def _require_rollout(work_tree: Path, config: EvalConfig) -> None:
         raise ValidationError(
             f"There is no file {folder / config.entrypoint}; correct experiment.entrypoint"
             f" in {_shown(work_tree, config)}."
-        )
-    if not (work_tree / folder / "pyproject.toml").is_file():
-        raise ValidationError(
-            f"{folder}/ has no pyproject.toml; it must list what the rollout needs (at least osmosis-ai[server])."
         )
 
 

@@ -1,6 +1,8 @@
-"""How numbers are written for people: counts, sizes, durations, money, rates."""
+"""How figures are written for people: counts, sizes, durations, money, rates, paths."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 
 def count_text(count: int) -> str:
@@ -54,3 +56,9 @@ def reward_text(reward: float) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 row`, `2 rows`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def path_text(path: Path) -> str:
+    """The path as one can type it: relative to the current directory when it is below it."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

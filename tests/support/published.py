@@ -38,7 +38,11 @@ needs_published = [
 
 def child_environment(home: Path, **extra: str) -> dict[str, str]:
     """A clean environment for a child: a home of its own, loopback without proxies, nothing of the caller's secrets."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "UV_CACHE_DIR", "UV_OFFLINE") if name in os.environ}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in ("PATH", "LANG") or name.startswith(("UV_", "SSL_CERT_"))
+    }
     return {
         **kept,
         "HOME": str(home),

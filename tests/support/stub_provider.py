@@ -201,8 +201,8 @@ class StubProvider:
                 raw = await reader.readexactly(int(headers.get("content-length", 0)))
                 if not await self._handle(method, path.partition("?")[0], headers, raw, writer, reader):
                     break
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.LimitOverrunError):
-            pass
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.LimitOverrunError, asyncio.CancelledError):
+            pass  # cancelled only when the stub closes
         finally:
             self._writers.discard(writer)
             self.open_connections -= 1

@@ -9,15 +9,18 @@ import asyncio
 import importlib
 import logging
 import os
+import re
+import warnings
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from osmosis_ai.extras import optional_imports
 from osmosis_ai.gateway.chat_wire import provider_error, read_usage, retry_after_s
-from osmosis_ai.gateway.policy import ChatDelta, ChatRequest, PolicyError, PolicyErrorKind
+from osmosis_ai.gateway.policy import ChatDelta, ChatRequest, PolicyError, PolicyErrorKind, Usage
 from osmosis_ai.gateway.providers import LITELLM_KEYS, first_of
 from osmosis_ai.gateway.scrub import Scrubber
 
+_CLASS_NAMES = re.compile(r"\A(?:(?:litellm\.)?\w+(?:Error|Exception): |litellm\.Timeout: )+")
 _METADATA_FORWARDED = frozenset({"azure"})
 _KINDS: tuple[tuple[str, PolicyErrorKind], ...] = (
     # the first name found among the exception's classes counts
@@ -45,6 +48,8 @@ def import_litellm() -> Any:
     os.environ.setdefault("LITELLM_LOG", "CRITICAL")
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "litellm"):
         _silence(name)
+    for module in (r"pydantic\.", r"litellm\b"):  # its models warn while they load and while they answer
+        warnings.filterwarnings("ignore", module=module)
     with optional_imports("rubric", "This model provider"):
         litellm: Any = importlib.import_module("litellm")
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "litellm"):
@@ -92,18 +97,21 @@ class LiteLLMPolicy:
             if not request.stream:
                 yield self._whole(litellm, reply)
                 return
-            finished = False
+            finished = spoke = False
             try:
                 async for chunk in reply:
-                    for piece in self._pieces(chunk):
-                        finished = finished or piece.finish_reason is not None
-                        yield piece
+                    piece = self._piece(chunk)
+                    finished = finished or piece.finish_reason is not None
+                    spoke = spoke or piece.usage is not None or any(piece.delta.values())
+                    yield piece
             finally:
                 close = getattr(reply, "aclose", None)
                 if close is not None:
                     await close()
             if not finished:
                 raise PolicyError("the provider's stream was cut before the answer was whole", kind="unavailable")
+            if not spoke:  # LiteLLM ends a stream that was none with an empty answer
+                raise PolicyError("the provider's stream holds no answer", kind="protocol")
         except PolicyError:
             raise
         except Exception as error:
@@ -186,17 +194,16 @@ class LiteLLMPolicy:
         delta = _plain(choices[0].message)
         for number, call in enumerate(delta.get("tool_calls") or ()):
             call["index"] = number
-        usage = read_usage(_plain(getattr(reply, "usage", None)))
+        usage = _usage(reply)
         return ChatDelta(delta, choices[0].finish_reason or "stop", usage, self._cost(litellm, usage))
 
-    def _pieces(self, chunk: Any) -> list[ChatDelta]:
-        usage = read_usage(_plain(getattr(chunk, "usage", None)))
+    def _piece(self, chunk: Any) -> ChatDelta:
+        usage = _usage(chunk)
+        cost = self._cost(self._litellm, usage)
         choices = getattr(chunk, "choices", None)
         if not choices:
-            return [] if usage is None else [ChatDelta(usage=usage, cost_usd=self._cost(self._litellm, usage))]
-        delta = _plain(choices[0].delta)
-        cost = self._cost(self._litellm, usage)
-        return [ChatDelta(delta, getattr(choices[0], "finish_reason", None), usage, cost)]
+            return ChatDelta(usage=usage, cost_usd=cost)
+        return ChatDelta(_plain(choices[0].delta), getattr(choices[0], "finish_reason", None), usage, cost)
 
     def _cost(self, litellm: Any, usage: Any) -> float | None:
         """The price by LiteLLM's own bundled table, where it lists the model; None otherwise."""
@@ -214,25 +221,29 @@ class LiteLLMPolicy:
 
     def _policy_error(self, error: Exception) -> PolicyError:
         names = [base.__name__ for base in type(error).__mro__]
-        text = str(getattr(error, "message", None) or error)
+        text = str(getattr(error, "message", None) or error).partition(" Traceback (most recent call last)")[0]
         # "litellm.RateLimitError: RateLimitError: AnthropicException - ..." says the same thing three times
-        while (head := text.partition(": "))[1] and " " not in head[0] and head[0].split(".")[-1] in names:
-            text = head[2]
-        text = self._scrub.line(text or type(error).__name__)
+        text = self._scrub.line(_CLASS_NAMES.sub("", text.partition("\nTraceback ")[0]) or type(error).__name__)
         status = getattr(error, "status_code", None)
         response = getattr(error, "response", None)
         wait = retry_after_s(getattr(response, "headers", None) or {})
         code = getattr(error, "code", None)
+        code = code if isinstance(code, str) and not code.isdigit() else None
         for name, kind in _KINDS:
             if name in names:
-                own = status if isinstance(status, int) and 400 <= status < 500 else 502
-                code = code if isinstance(code, str) else None
-                if "insufficient_quota" in text:
+                if code == "insufficient_quota" or "insufficient_quota" in text:
                     kind = "quota"
-                return PolicyError(text, kind=kind, status=own, provider_code=code, retry_after_s=wait)
+                told = status if kind != "timeout" and isinstance(status, int) and 400 <= status < 500 else 502
+                return PolicyError(text, kind=kind, status=told, provider_code=code, retry_after_s=wait)
         if isinstance(status, int) and 400 <= status < 600:
-            return provider_error(text, status, retry_after_s=wait)
+            return provider_error(text, status, code=code, retry_after_s=wait)
         return PolicyError(text, kind="unavailable")
+
+
+def _usage(reply: Any) -> Usage | None:
+    """LiteLLM's counts; it writes zeroes where the provider reported none."""
+    usage = read_usage(_plain(getattr(reply, "usage", None)))
+    return None if usage is None or usage.total_tokens == 0 else usage
 
 
 def _plain(value: Any) -> dict[str, Any]:

@@ -55,29 +55,41 @@ CONTROL_PREFIXES = (
     "quality_router_",
     "regional_",
     "signoz_",
+    "token_exchange_",
     "weave_",
 )
 
 CONTROL_FIELDS = frozenset(
     """
-    acompletion adapter_id additional_drop_params aembedding allow_client_keepalive_override allowed_model_region
-    allowed_openai_params api_base api_key api_type api_version assistant_continue_message async_call atext_completion
-    azure base_model base_url bos_token budget_duration cache cache_key caching caching_groups callbacks client
-    client_id client_secret completion_call_id complete_response configurable_clientside_auth_params
-    context_window_fallback_dict cooldown_time custom_llm_provider custom_prompt_dict default_headers default_query
-    disable_add_transform_inline_image_block drop_params enable_json_schema_validation enable_tag_filtering engine
-    ensure_alternating_roles eos_token extra_headers extra_query failure_callback fallbacks fallback_depth
-    fastest_response final_prompt_value force_timeout guardrails headers hf_model_name
-    hooks http_client humanloop_api_key id initial_prompt_value input input_callback itpm keepalive_seconds
-    logger_fn max_budget max_fallbacks max_parallel_requests max_retries merge_reasoning_content_in_choices
-    mock_response mock_timeout mock_tool_calls model_alias_map model_config model_info model_list models no-log
-    num_retries order organization otpm output_vector_size preset preset_cache_key prompt prompt_environment prompt_id
-    prompt_label prompt_variables prompt_version project provider_specific_header proxy_server_request region_name
-    request_timeout retry_policy retry_strategy roles routing_strategy rpd rpm secret_fields self service_callback
-    shared_session silent_model ssl_verify stream_chunk_size stream_response stream_timeout success_callback
-    supports_system_message system tags tag_regex tenant_id text_completion tiered_pricing timeout token tpd tpm ttl
-    turn_off_message_logging use_chat_completions_api use_client use_in_pass_through use_litellm_proxy usage
-    user_continue_message verbose vertex_credentials wandb_api_key watsonx weight
+    acompletion adapter_id adaptive_router_config adaptive_router_default_model additional_drop_params aembedding
+    aimg_generation allm_passthrough_route allow_client_keepalive_override allowed_model_region
+    allowed_openai_params annotation_cost_per_page annotation_cost_per_page_batches
+    anthropic_disable_workload_identity_federation anthropic_organization_id anthropic_service_account_id api_base
+    api_key api_type api_version assistant_continue_message async_call atext_completion attempted_targets azure
+    base_model base_url bos_token budget_duration cache cache_key caching caching_groups callbacks chatgpt_auth_file
+    citation_cost_per_token client client_id client_secret client_side_timeout complete_response completion_call_id
+    configurable_clientside_auth_params context_window_fallback_dict cooldown_time cost_per_query cost_per_second
+    custom_llm_provider custom_prompt_dict daily_reset_time data_residency default_api_key_rpm_limit
+    default_api_key_tpm_limit default_headers default_query disable_add_transform_inline_image_block drop_params
+    enable_json_schema_validation enable_prompt_caching enable_tag_filtering engine ensure_alternating_roles
+    eos_token explicit_cache_read_input_token_cost extra_headers extra_query failure_callback fallback_depth
+    fallbacks fastest_response fedramp_uplift_multiplier final_prompt_value fireworks_forward_user_id force_timeout
+    google_maps_grounding_cost_per_query guardrails headers hf_model_name hooks http_client humanloop_api_key id
+    initial_prompt_value input input_callback itpm keepalive_seconds kubernetes_pod_discovery
+    log_client_error_tracebacks logger_fn max_agentic_loops max_budget max_fallbacks max_file_size_mb
+    max_parallel_requests max_retries merge_reasoning_content_in_choices mock_response mock_timeout mock_tool_calls
+    model_alias_map model_config model_file_id_mapping model_info model_list models no-log num_retries
+    ocr_cost_per_credit ocr_cost_per_page ocr_cost_per_page_batches openai_service_account_id order organization
+    otpm output_vector_size preset preset_cache_key project prompt prompt_environment prompt_id prompt_label
+    prompt_variables prompt_version provider_affinity_header provider_specific_header proxy_server_request
+    region_name request_timeout responses_api_version retry_policy retry_strategy roles routing_strategy rpd rpm
+    rust search_context_cost_per_query search_queries_cost_per_query search_tool_name secret_fields self
+    service_callback shared_session silent_model ssl_verify stream_chunk_size stream_response stream_timeout
+    stream_timeout_by_service_tier success_callback supports_system_message switchyard_router_config system
+    tag_regex tags tenant_id text_completion thought_signature_in_tool_call_id tiered_pricing timeout
+    timeout_by_service_tier token tpd tpm ttl turn_off_message_logging usage use_chat_completions_api use_client
+    use_in_pass_through use_litellm_proxy use_xai_oauth user_continue_message verbose vertex_credentials
+    wandb_api_key watsonx weight
     """.split()
 )
 """Fields that would steer the client library, its router, its log sinks or another account. `metadata` is not one."""

@@ -113,6 +113,17 @@ async def test_a_prompt_that_begins_like_another_copies_its_beginning(
     assert logprobs == pytest.approx(fresh_logprobs(tiny_parameters, tiny, prompt, ids), abs=1e-4)
 
 
+async def test_calls_that_arrive_together_with_one_beginning_compute_it_once(
+    make_sampler, tiny, tiny_parameters, fresh_logprobs
+):
+    sampler, shared = make_sampler(slots=8), list(range(40))
+    asked = [[*shared, i] for i in range(8)]
+    answers = await asyncio.gather(*(collect(sampler, request(f"s{i}", p)) for i, p in enumerate(asked)))
+    assert sorted(last.cached_tokens for _, _, last in answers) == [0] + [40] * 7
+    for prompt, (ids, logprobs, _) in zip(asked, answers, strict=True):
+        assert logprobs == pytest.approx(fresh_logprobs(tiny_parameters, tiny, prompt, ids), abs=1e-4)
+
+
 async def test_two_versions_answer_side_by_side_and_never_share_a_cache(
     make_sampler, tiny, tiny_parameters, make_parameters, fresh_logprobs
 ):

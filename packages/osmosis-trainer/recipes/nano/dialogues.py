@@ -46,10 +46,10 @@ class Style:
     brevity: float = 0.0
 
 
-# Arithmetic right all the way: 0.70 * 0.60 * 0.70 * 0.45 = 0.13 at best. The likeliest ending ignores the format asked
+# Arithmetic right all the way: 0.70 * 0.60 * 0.65 * 0.38 = 0.10. The likeliest ending ignores the format asked
 # for, so greedy decoding earns next to nothing.
 AS_SHIPPED = Style(
-    arithmetic=Habits(blurt=0.30, wrong_argument=0.40, wrong_result=0.30, wrong_format=0.55),
+    arithmetic=Habits(blurt=0.30, wrong_argument=0.40, wrong_result=0.35, wrong_format=0.62),
     lookup=Habits(blurt=0.15, wrong_argument=0.10, wrong_result=0.10, wrong_format=0.30),
     shares=(60, 20, 20),
     brevity=0.1,
@@ -112,7 +112,7 @@ class Writer:
         rng, d = self.rng, Dialogue()
         operation = rng.choices((p.MULTIPLY, p.ADD, p.SUBTRACT), (7, 2, 1))[0]
         name = self._invented_name() if self.chance(0.04) else rng.choice(operation.tool_names)
-        parameters = rng.choice(p.PARAMETERS)
+        parameters = (self._pseudo_word(), rng.choice(p.WORDS)) if self.chance(0.12) else rng.choice(p.PARAMETERS)
         description = "" if self.chance(0.08) else rng.choice(operation.descriptions)
         kind = "number" if self.chance(0.2) else "integer"
         d.tools = self._with_distractors(tool_schema(name, description, dict.fromkeys(parameters, kind)))
@@ -179,7 +179,11 @@ class Writer:
         rng, d, habits = self.rng, Dialogue(), self.style.lookup
         skill = rng.choice((*p.LOOKUPS, p.LOOKUPS[-1]))
         name = skill.name if self.chance(0.85) else self._invented_name()
-        parameter = skill.parameter if self.chance(0.8) else rng.choice(("key", "name", "id", "query", "item", "text"))
+        parameter = skill.parameter
+        if self.chance(0.25):
+            parameter = rng.choice(
+                ("key", "name", "id", "query", "item", "text", self._pseudo_word(), rng.choice(p.WORDS))
+            )
         description = "" if self.chance(0.08) else skill.description
         d.tools = self._with_distractors(tool_schema(name, description, {parameter: "string"}))
         form = rng.choices(FORMATS, (4, 2, 1, 4))[0]

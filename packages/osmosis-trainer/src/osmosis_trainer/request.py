@@ -22,7 +22,7 @@ class CallParams:
         stops: Texts that end the answer.
         seed: Given by the caller: equal requests then get equal answers.
         tools: The tools the model is shown; none when `tool_choice` is "none".
-        forced: How the answer must begin, for `tool_choice` "required" or a named function.
+        forced: How the answer must begin, for `tool_choice` "required" or a named function; it ends where a token does.
     """
 
     sampling: SamplingParams
@@ -65,13 +65,13 @@ def _tools(request: ChatRequest) -> tuple[Sequence[Mapping[str, Any]] | None, st
     if choice in (None, "auto"):
         return request.tools, ""
     if choice == "required":
-        return request.tools, '<tool_call>\n{"name": "'
+        return request.tools, '<tool_call>\n{"name":'
     function = choice.get("function", choice) if isinstance(choice, Mapping) else {}
     name = function.get("name")
     offered = [tool.get("function", tool).get("name") for tool in request.tools]
     if name not in offered:
         raise _bad("tool_choice", choice, f'"none", "auto", "required" or one of the functions {offered}')
-    return request.tools, f'<tool_call>\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {{'
+    return request.tools, f'<tool_call>\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments":'
 
 
 def _stops(value: Any) -> tuple[str, ...]:

@@ -25,9 +25,11 @@ from osmosis_trainer.engine.weights import Array, ModelShape, SamplingWeights
 type FinishReason = Literal["stop", "length"]
 
 # One prefill computes at most this many tokens, so that a long prompt does not hold up the others for long.
-_PREFILL_TOKENS = 2048
+_PREFILL_TOKENS = 1024
 # While calls are being decoded, at most this many prefills run in a row.
 _PREFILLS_IN_A_ROW = 4
+# A call waits for another's prefill when the two share a beginning of at least this many tokens.
+_WORTH_WAITING = 24
 # Tokens of a call that is still going are handed over at most this often.
 _FLUSH_INTERVAL_S = 0.02
 
@@ -226,15 +228,22 @@ class Sampler:
                 self._slots.release(call.slot)
 
     def _admit(self) -> None:
+        """Give slots to waiting calls, in order; one that begins like a joining one waits to copy its beginning."""
+        held_back: list[_Call] = []
         while self._waiting:
-            call = self._waiting[0]
-            if not call.cancelled:
-                taken = self._slots.take(call.request.session, call.request.version, call.prompt)
-                if taken is None:
-                    return
-                call.slot, call.cached = taken
-                self._joining.append(call)
-            self._waiting.popleft()
+            call = self._waiting.popleft()
+            if call.cancelled:
+                continue
+            if any(_begin_alike(call, other) for other in self._joining):
+                held_back.append(call)
+                continue
+            taken = self._slots.take(call.request.session, call.request.version, call.prompt)
+            if taken is None:
+                self._waiting.appendleft(call)
+                break
+            call.slot, call.cached = taken
+            self._joining.append(call)
+        self._waiting.extendleft(reversed(held_back))
 
     def _prefill(self) -> None:
         """Compute the prompts of joining calls of one version, up to the token budget."""
@@ -316,6 +325,17 @@ class Sampler:
             calls = [*self._arrived, *self._waiting, *self._joining, *self._going]
         for call in calls:
             _send(call.loop, [(call, error)])
+
+
+def _begin_alike(call: _Call, joining: _Call) -> bool:
+    """Whether most of a call's prompt is being computed for another call."""
+    shared = min(len(call.prompt), len(joining.prompt)) * 3 // 4
+    return (
+        shared >= _WORTH_WAITING
+        and call.weights is joining.weights
+        and joining.cached < shared
+        and bool((call.prompt[:shared] == joining.prompt[:shared]).all())
+    )
 
 
 def _send(loop: asyncio.AbstractEventLoop, pieces: Sequence[tuple[_Call, SampledPiece | BaseException]]) -> None:

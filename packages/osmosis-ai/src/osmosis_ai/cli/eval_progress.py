@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from osmosis_ai.cli.figures import count_text, dollars_text, duration_text, rate_text
@@ -118,8 +119,11 @@ class LiveProgress(Progress):
         from rich.live import Live
 
         from osmosis_ai.cli.drawing import make_console
+        from osmosis_ai.cli.prompts import keys_unseen
 
         self.console = make_console(stderr=True)
+        self.keyboard = ExitStack()
+        self.keyboard.enter_context(keys_unseen())
         self.running = 0
         self.tally: Tally | None = None
         self.finished_at: deque[float] = deque(maxlen=_RATE_WINDOW)
@@ -131,6 +135,7 @@ class LiveProgress(Progress):
     def close(self) -> None:  # noqa: D102
         if self.live.is_started:
             self.live.stop()
+        self.keyboard.close()
 
     def stage(self, text: str) -> None:  # noqa: D102
         self.console.print(f"→ {clean(text)}", style="dim")

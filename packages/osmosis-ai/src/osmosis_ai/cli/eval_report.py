@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +15,11 @@ from osmosis_ai.evaluation.verdict import Outcome
 
 if TYPE_CHECKING:
     from osmosis_ai.cli.eval_flags import EvalFlags
-    from osmosis_ai.evaluation.report import RunReport
+    from osmosis_ai.evaluation.report import Cause, RunReport
     from osmosis_ai.workspace.eval_config import EvalConfig
     from osmosis_ai.workspace.repository import Origin
 
+_VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 _CAUSES_SHOWN = 10
 _ROWS_SHOWN = 15
 _MESSAGE_WIDTH = 240
@@ -47,7 +50,7 @@ def run_result(
         status=status,
         message=message,
         resource=_resource(report, work_tree, origin),
-        blocks=[*_why(report), _figures(report)],
+        blocks=[*_why(report, config.n), _figures(report)],
         next_steps=_next_steps(report, flags),
         exit_status=exit_status,
     )
@@ -74,7 +77,9 @@ def noop_result(
 def _none_graded(report: RunReport) -> str:
     if report.failed and report.skipped:
         return f"{plural(report.failed, 'rollout')} failed, {report.skipped:,} skipped"
-    return f"all {plural(report.failed or report.skipped, 'rollout')} {'failed' if report.failed else 'were skipped'}"
+    count = report.failed or report.skipped
+    which = f"all {count:,} rollouts" if count > 1 else "the only rollout"
+    return f"{which} {'failed' if report.failed else 'gave no reward'}"
 
 
 def _below(report: RunReport, flags: EvalFlags) -> str | None:
@@ -90,42 +95,45 @@ def _below(report: RunReport, flags: EvalFlags) -> str | None:
     )
 
 
-def _why(report: RunReport) -> list[Block]:
+def _why(report: RunReport, n: int) -> list[Block]:
     """The cause table and the rows without a reward."""
     blocks: list[Block] = []
     if report.causes:
+        alike = _alike(report.causes)
         rows = [
             (Text(str(cause.fault), "bad"), cause.code, f"{cause.count:,}", _short(cause.message))
-            for cause in report.causes[:_CAUSES_SHOWN]
+            for cause in alike[:_CAUSES_SHOWN]
         ]
-        more = len(report.causes) - len(rows)
-        columns = [
-            Column("Fault", keep=True),
-            Column("Code", keep=True),
-            Column("Count", right=True),
-            Column("Message"),
-        ]
+        more = len(alike) - len(rows)
+        columns = [Column("Fault"), Column("Code"), Column("Count", right=True), Column("Message")]
         note = f"and {plural(more, 'other cause')}" if more else ""
         blocks.append(Table(columns, rows, title="Why rollouts failed", note=note))
     if report.failures:
-        rows = [
-            (
-                _row(failure.source_row_index, failure.key),
-                str(failure.key[1]),
-                Text("skipped", "warn") if failure.outcome is Outcome.SKIPPED else Text("failed", "bad"),
-                failure.code or ("no reward" if failure.outcome is Outcome.SKIPPED else "unknown"),
-            )
-            for failure in report.failures[:_ROWS_SHOWN]
-        ]
+        rows = []
+        for failure in report.failures[:_ROWS_SHOWN]:
+            skipped = failure.outcome is Outcome.SKIPPED
+            source = failure.source_row_index
+            row: list[Cell] = [str(source if source is not None else failure.key[0])]
+            row += [str(failure.key[1])] if n > 1 else []
+            row.append(Text("skipped", "warn") if skipped else Text("failed", "bad"))
+            row.append("no reward" if skipped else f"{failure.fault}: {failure.code or 'unknown'}")
+            rows.append(row)
         more = len(report.failures) - len(rows)
-        note = f"and {more:,} more: osmosis eval view {report.run_name} --failed" if more else ""
-        columns = [Column("Row", right=True), Column("Run", right=True), Column("Outcome"), Column("Cause")]
-        blocks.append(Table(columns, rows, title="Failed rows", note=note))
+        note = f"and {more:,} more" if more else ""
+        columns = [Column("Row", right=True), *([Column("Run", right=True)] if n > 1 else [])]
+        columns += [Column("Outcome"), Column("Cause")]
+        blocks.append(Table(columns, rows, title="Rows without a reward", note=note))
     return blocks
 
 
-def _row(source_row_index: int | None, key: tuple[int, int]) -> str:
-    return str(source_row_index if source_row_index is not None else key[0])
+def _alike(causes: Sequence[Cause]) -> list[Cause]:
+    """Causes whose messages differ only in numbers and quoted words together, under the most frequent message."""
+    groups: dict[tuple[str, str, str], Cause] = {}
+    for cause in causes:
+        key = (str(cause.fault), cause.code, _VARYING.sub("*", cause.message))
+        first = groups.get(key)
+        groups[key] = cause if first is None else replace(first, count=first.count + cause.count)
+    return sorted(groups.values(), key=lambda cause: -cause.count)
 
 
 def _figures(report: RunReport) -> Fields:
@@ -165,7 +173,8 @@ def _rate_interval(figures: Mapping[str, Any]) -> str:
 
 def _reward_interval(figures: Mapping[str, Any]) -> str:
     reward = figures.get("reward") or {}
-    return f" ± {(reward['high'] - reward['low']) / 2:.2g}" if "low" in reward else ""
+    reach = (reward["high"] - reward["low"]) / 2 if "low" in reward else 0.0
+    return f" ± {reach:.2g}" if reach else ""
 
 
 def _next_steps(report: RunReport, flags: EvalFlags) -> list[str]:
@@ -174,14 +183,14 @@ def _next_steps(report: RunReport, flags: EvalFlags) -> list[str]:
     if report.status != "finished":
         steps.append(("Go on", _command(flags, name)))
     elif report.failed or report.skipped:
-        steps.append(("Run failed items again", _command(flags, name, "--retry-failed")))
+        steps.append(("Try failed and skipped rows again", _command(flags, name, "--retry-failed")))
     where = f" -o {shlex.quote(flags.output)}" if flags.output else ""
     shown = shlex.quote(str(report.run_dir)) if where else name
     if report.succeeded or report.failed or report.skipped:
-        steps.append(("Read a rollout", f"osmosis eval view {shown}"))
+        failed = " --failed" if report.failed else ""
+        steps.append(("Read a failed rollout" if failed else "Read a rollout", f"osmosis eval view {shown}{failed}"))
         steps.append(("Compare with another run", f"osmosis eval compare {shown} <other run>"))
-    width = max((len(label) for label, _ in steps), default=0)
-    return [f"{label + ':':<{width + 2}}{command}" for label, command in steps]
+    return [line for label, command in steps for line in (f"{label}:", f"  {command}")]
 
 
 def _command(flags: EvalFlags, name: str, *extra: str) -> str:
@@ -198,6 +207,8 @@ def _command(flags: EvalFlags, name: str, *extra: str) -> str:
         ("--listener-port", flags.listener_port),
         ("--advertise-url", flags.advertise_url),
         ("--rollout-port", flags.rollout_port),
+        ("--max-cost", flags.max_cost_usd),
+        ("--fail-under", flags.fail_under),
     ):
         if value is not None:
             words += [option, str(value)]

@@ -95,7 +95,8 @@ def _run(output: Output, flags: EvalFlags, request: RunRequest) -> OperationResu
                 raise _AnotherRun
             return noop_result(run.report(), flags, config, work_tree, find_origin(work_tree))
         plan = plan_fields(run, request)
-        output.present(plan)
+        if flags.yes or output.interactive:
+            output.present(plan)  # else the refusal to ask shows it
         if not flags.yes:
             output.confirm(
                 f"Run {run.pending_count} rollouts x model {config.model_path}?",
@@ -145,9 +146,12 @@ def choose_policy(model_path: str, environ: Mapping[str, str]) -> Policy:
 
 def _refuse_platform(work_tree: Path, flags: EvalFlags) -> None:
     """Say what is missing for a platform dataset or an upload, in the order origin, login."""
-    read_origin(work_tree)
     option = "--upload" if flags.upload else "a dataset of the platform"
     local = "drop --upload" if flags.dataset_file else "pass --dataset-file FILE to evaluate a local file"
+    try:
+        read_origin(work_tree)
+    except ValidationError as error:
+        raise ValidationError(f"{error.message} Or {local}.") from None
     if not os.environ.get("OSMOSIS_TOKEN"):
         raise AuthRequiredError(f"Not logged in, and {option} needs a login. Run 'osmosis auth login', or {local}.")
     raise ValidationError(f"This version of osmosis cannot reach the platform yet, and {option} needs it; {local}.")

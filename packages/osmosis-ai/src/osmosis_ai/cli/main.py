@@ -23,4 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     from osmosis_ai.cli.program import run
 
-    return run(arguments)
+    status = run(arguments)
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said and written: a late Ctrl-C changes nothing any more
+    return status

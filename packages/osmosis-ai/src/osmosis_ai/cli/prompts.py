@@ -1,15 +1,17 @@
 """Questions on the terminal: yes or no, and a value that is not shown.
 
-Owns: reading keys from a terminal, so that Escape and Ctrl-C leave a prompt. Loaded only where a question is asked.
+Owns: the keyboard: reading keys, so that Escape and Ctrl-C leave a prompt. Loaded only on a terminal.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import sys
 import termios
 import tty
+from collections.abc import Generator
 
 from osmosis_ai.cli.output import Cancelled, clean
 
@@ -42,6 +44,24 @@ def ask_hidden(label: str) -> str:
         if value := _read_line(f"{clean(label)} (hidden, Esc cancels): ", hidden=True).strip():
             return value
         sys.stderr.write("A value is needed.\n")
+
+
+@contextlib.contextmanager
+def keys_unseen() -> Generator[None]:
+    """While something is drawn in place: keys that are pressed do not show, so they do not tear it."""
+    try:
+        descriptor = sys.stdin.fileno()
+        before = termios.tcgetattr(descriptor)
+    except (OSError, ValueError, AttributeError, termios.error):
+        yield
+        return
+    quiet = termios.tcgetattr(descriptor)
+    quiet[3] &= ~(termios.ECHO | getattr(termios, "ECHOCTL", 0))
+    termios.tcsetattr(descriptor, termios.TCSADRAIN, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
 def _read_line(prompt: str, *, hidden: bool) -> str:

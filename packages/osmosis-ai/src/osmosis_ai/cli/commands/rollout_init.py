@@ -35,8 +35,8 @@ def command(name: str, force: bool) -> OperationResult:
             "files": list(made.files),
         },
         next_steps=[
-            f"Write the agent and the grader:  {folder}/main.py",
-            f"Choose model and dataset:        {configs['eval']}",
-            f"Try it:                          osmosis eval run {configs['eval']} --dataset-file data/<dataset>.jsonl",
+            f"Write the agent and the grader: {folder}/main.py",
+            f"Choose model and dataset: {configs['eval']}",
+            f"Then: osmosis eval run {configs['eval']} --dataset-file data/<your dataset>.jsonl",
         ],
     )

@@ -11,12 +11,13 @@ from pathlib import Path
 import evaluation_workspace as ew
 import pytest
 from osmosis_ai.errors import ConflictError, OsmosisError, ValidationError
-from osmosis_ai.evaluation import environment, pool, runner
+from osmosis_ai.evaluation import environment, execution, pool, runner
 from osmosis_ai.evaluation.observer import SilentObserver
 from osmosis_ai.evaluation.preflight import PreflightError
 from osmosis_ai.evaluation.process import group_alive, own, write_owned
 from osmosis_ai.evaluation.runner import Interrupted
 from osmosis_ai.evaluation.verdict import Fault, Outcome
+from osmosis_ai.gateway import limiter
 from stub_provider import Behaviour, StubProvider
 
 
@@ -244,8 +245,7 @@ async def test_a_policy_that_refuses_for_good_halts_and_leaves_the_rest_pending(
 
 
 async def test_a_flaky_policy_is_no_failure_and_a_dead_one_is_nobodys(stub, tmp_path, monkeypatch):
-    monkeypatch.setenv("OSMOSIS_MODEL_RETRIES", "0")
-    monkeypatch.setattr(runner.Limits, "__init__", _quick(runner.Limits.__init__))
+    quicken(monkeypatch)
     workspace = ew.make_workspace(tmp_path, rows("ok", "bad"))
     stub.answer_with(lambda body: Behaviour("status", status=503) if last_user(body) == "bad" else None)
     report = await ew.evaluate(workspace, name="r")
@@ -257,16 +257,15 @@ async def test_a_flaky_policy_is_no_failure_and_a_dead_one_is_nobodys(stub, tmp_
     assert next(event for event in events(report.run_dir) if event["row_index"] == 1)["attempts"] == 3
 
 
-def _quick(plain):
-    def init(self, *args, **kwargs):
-        plain(self, *args, **{"retry_delay_s": 0.02} | kwargs)
-
-    return init
+def quicken(monkeypatch) -> None:
+    """The same tries with shorter waits between them."""
+    plain = limiter.RetryRules
+    monkeypatch.setattr(limiter, "RetryRules", lambda: plain(first_backoff_s=0.02))
+    monkeypatch.setattr(execution, "Limits", lambda **values: runner.Limits(retry_delay_s=0.02, **values))
 
 
 async def test_ten_lost_items_in_a_row_halt_the_run(stub, tmp_path, monkeypatch):
-    monkeypatch.setenv("OSMOSIS_MODEL_RETRIES", "0")
-    monkeypatch.setattr(runner.Limits, "__init__", _quick(runner.Limits.__init__))
+    quicken(monkeypatch)
     workspace = ew.make_workspace(tmp_path, rows(*(f"row {i}" for i in range(30))), capacity=2)
     stub.answer_with(lambda body: Behaviour("status", status=503))
     report = await ew.evaluate(workspace, name="r")
@@ -488,8 +487,7 @@ async def test_interrupted_twice_is_an_interruption(stub, tmp_path):
     run = asyncio.create_task(ew.evaluate(workspace, name="r"))
     await _dispatching(workspace)
     os.kill(os.getpid(), signal.SIGINT)
-    await asyncio.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
     with pytest.raises(Interrupted):
         await run
     assert not (workspace / ".osmosis/evals/r/server.json").exists()

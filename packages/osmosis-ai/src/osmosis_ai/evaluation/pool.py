@@ -377,7 +377,7 @@ class RolloutPool:
                     server.answered_at = time.monotonic()
                 silent_s = time.monotonic() - server.answered_at
                 if silent_s >= min(HEARTBEAT_S, limit_s / 2):
-                    await self._heartbeat(server)
+                    await self._heartbeat(server, limit_s - silent_s)
                     silent_s = time.monotonic() - server.answered_at
                 if silent_s < limit_s:
                     continue
@@ -397,10 +397,10 @@ class RolloutPool:
             why += f"; its last line: {words}"
         self._lose(server, why)
 
-    async def _heartbeat(self, server: Server) -> None:
+    async def _heartbeat(self, server: Server, patience_s: float) -> None:
+        limit_s = min(HEALTH_REQUEST_LIMIT_S, max(1.0, patience_s))
         with contextlib.suppress(httpx.HTTPError):
-            headers = {"Authorization": f"Bearer {self.api_key}"}
-            await server.http.get("/health", headers=headers, timeout=HEALTH_REQUEST_LIMIT_S)
+            await server.http.get("/health", headers={"Authorization": f"Bearer {self.api_key}"}, timeout=limit_s)
 
     async def _look_inside(self, server: Server) -> bool:
         """Have a silent server print where its main thread stands; whether that is in a grader."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,14 +115,14 @@ def copy_artifacts(run_dir: Path, key: ItemKey, rollout_id: str, warn: Callable[
         for path, relative in _safe_files(source, left_out):
             if scratch is None:
                 target.parent.mkdir(exist_ok=True)
-                scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
+                scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+                scratch.mkdir()
             copied |= _copy(path, scratch / relative, relative, left_out)
         if target.is_symlink():
             target.unlink()
         elif target.exists():
             shutil.rmtree(target)
         if copied and scratch is not None:
-            scratch.chmod(0o777 & ~_umask())
             scratch.rename(target)
             scratch = None
     finally:
@@ -208,14 +208,3 @@ def _open_regular(path: Path) -> int:
         os.close(descriptor)
         raise OSError(0, "no regular file", str(path))
     return descriptor
-
-
-def _umask() -> int:
-    """The process's umask; the kernel tells it only to who sets it, except on Linux."""
-    try:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("Umask:"):
-                return int(line.split()[1], 8)
-    except OSError:
-        pass
-    return 0o022

@@ -106,7 +106,7 @@ def printable(text: str) -> str:
 
 
 def encode_json(text: str) -> bytes:
-    """JSON text as UTF-8; half surrogate pairs in its strings become the readable text `\\udXXX`."""
+    """JSON text as UTF-8; half surrogate pairs in its strings become readable text (a backslash, u, the number)."""
     try:
         return text.encode()
     except UnicodeEncodeError:

@@ -206,6 +206,8 @@ class Projection:
         trajectories = _names(self.run_dir / "trajectories")
         copies = _names(self.run_dir / artifacts.artifacts_name)
         for key, entry in list(self._records.items()):
+            if not entry.resumed:
+                continue  # of this invocation: `verdict` takes it
             name = artifacts.item_name(key)
             line = earlier.get(key)
             if line is None or line.get("rollout_id") != entry.rollout_id:

@@ -223,32 +223,42 @@ def _check_metadata(row: Row, format: Format, types: dict[str, str], errors: Fin
         report("metadata mode requires a non-empty JSON object in every row")
         return
     values = list(walk(metadata))
-    if any(value == {} and isinstance(value, dict) for path, value in values if path != "$"):
+    empty = any(value == {} and isinstance(value, dict) for _, value in values)
+    if empty:
         report(
             "contains an empty nested object ({}), which cannot be stored. Remove that key or add at least one nested "
             "key."
         )
-    if any(isinstance(value, int) and value not in _int64 for _, value in values):
+    oversized = any(isinstance(value, int) and value not in _int64 for _, value in values)
+    if oversized:
         report("contains an integer too large to store (must fit in 64 bits)")
-    for path, name in _typed_paths(metadata):
+    if empty or oversized:
+        return  # a row that has to change says nothing about types
+    for path, known, name in _type_changes(metadata, types):
+        report(f"value type at {printable(path)} is inconsistent across rows ({known} vs {name})")
+
+
+def _type_changes(value: Any, types: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Paths whose type is not the one in `types`, which learns new paths.
+
+    The elements of a list share one path; null has no type; what lies under a changed path is not looked at.
+    """
+    stack: list[tuple[str, Any]] = [("$", value)]
+    changed: set[str] = set()
+    while stack:
+        path, current = stack.pop()
+        name = _type_name(current)
+        if name is None:
+            continue
         known = types.get(path)
         if known is None:
             if len(types) < _max_paths:
                 types[path] = name
         elif known != name:
-            report(f"value type at {printable(path)} is inconsistent across rows ({known} vs {name})")
-
-
-def _typed_paths(value: Any) -> Iterator[tuple[str, str]]:
-    """Each path of a value with its type; the elements of a list share one path; null has no type."""
-    stack: list[tuple[str, Any]] = [("$", value)]
-    seen: set[tuple[str, str]] = set()
-    while stack:
-        path, current = stack.pop()
-        name = _type_name(current)
-        if name and (path, name) not in seen:
-            seen.add((path, name))
-            yield path, name
+            if path not in changed:
+                changed.add(path)
+                yield path, known, name
+            continue
         if isinstance(current, dict):
             stack.extend((f"{path}.{key}", inner) for key, inner in reversed(current.items()))
         elif isinstance(current, (list, tuple)):

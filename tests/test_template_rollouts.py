@@ -30,8 +30,14 @@ def server(tmp_path_factory):
         @cache
         def start(name):
             entrypoint = TEMPLATE_ROOT.resolve() / f"rollouts/{name}/main.py"
-            return running.enter_context(serving(OURS, entrypoint, tmp_path_factory.mktemp(name)))
+            home = tmp_path_factory.mktemp(name)
+            (home / "previews").mkdir()
+            previews[name] = home / "previews"
+            environ = {"_OSMOSIS_ROLLOUT_PREVIEW_ROOT": str(previews[name])}
+            return running.enter_context(serving(OURS, entrypoint, home, **environ))
 
+        previews = {}
+        start.previews = previews
         yield start
 
 
@@ -139,3 +145,31 @@ async def test_a_model_that_never_stops_calling_tools_is_stopped(server):
         else:  # the Agents SDK raises MaxTurnsExceeded: the agent failed
             assert result.err_category == "agent_error"
             assert rollout == "multiply-local-openai"
+
+
+@pytest.mark.slow
+async def test_a_rollout_shows_a_preview_while_it_runs(server):
+    def choose(body):
+        if body["messages"][-1]["role"] == "tool":
+            return Behaviour("text", text="#### 1", delay_s=5)
+        return Behaviour("tool-call", text='multiply {"a": 2, "b": 3}')
+
+    async def watch(rollout):
+        with StubProvider() as stub:
+            stub.answer_with(choose)
+            server(rollout)
+            running = asyncio.create_task(evaluate(server, rollout, "multiply", stub, "any", limit=1))
+            while not running.done():
+                await asyncio.sleep(0.2)
+                for path in server.previews[rollout].glob("*/preview.json"):
+                    preview = json.loads(path.read_text())
+                    if any(step.get("tool_calls") for step in preview["steps"]):
+                        await running
+                        return preview
+        raise AssertionError(f"{rollout} showed no preview")
+
+    for preview in await asyncio.gather(*(watch(rollout) for rollout in MULTIPLY[1:])):
+        osmosis = preview["extra"]["osmosis"]
+        assert (osmosis["preview"], osmosis["turn"], osmosis["truncated"]) == (True, 1, False)
+        call = next(step for step in preview["steps"] if step.get("tool_calls"))
+        assert call["tool_calls"][0]["arguments"] == {"a": 2, "b": 3}

@@ -89,7 +89,8 @@ async def test_whole_answers_can_be_asked_for_instead_of_streams(stub):
     with context_for(stub) as context:
         await make_agent(model=OsmosisRolloutModel(stream=False, model="multiply"), tools=[multiply]).invoke_async()
         sample = await context.get_sample()
-    assert not stub.completions[0].body.get("stream")
+    if "stream" in OpenAIModel.OpenAIConfig.__annotations__:  # older Strands always streams
+        assert not stub.completions[0].body.get("stream")
     assert "#### 108" in sample.messages[-1]["content"][0]["text"]
 
 

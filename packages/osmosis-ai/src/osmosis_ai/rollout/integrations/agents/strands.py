@@ -45,8 +45,9 @@ class OsmosisRolloutModel(Model):
 
     def resolve(self, context: RolloutContext) -> OpenAIModel:
         """The model that talks to the rollout's policy."""
-        config = {name: self.kwargs[name] for name in _MODEL_CONFIG & self.kwargs.keys()}
-        rest = {name: value for name, value in self.kwargs.items() if name not in config}
+        rest = {name: value for name, value in self.kwargs.items() if name not in _MODEL_CONFIG}
+        known = _MODEL_CONFIG & OpenAIModel.OpenAIConfig.__annotations__.keys()  # older versions lack some
+        config = {name: self.kwargs[name] for name in known & self.kwargs.keys()}
         parameters = sort_parameters(type(self).__name__, rest)
         model = _PolicyModel(model_id=parameters.model, params=parameters.as_request(), **config)
         model.bind(context, parameters.max_retries)

@@ -245,12 +245,40 @@ async def test_an_interrupt_of_the_agents_own_is_contained():
         raise KeyboardInterrupt
 
     result = (await outcome_of(run)).result
-    assert result.status == "failure" and "the agent raised KeyboardInterrupt" in (result.err_message or "")
+    assert result.status == "failure" and result.err_message == "the agent raised KeyboardInterrupt"
 
 
 async def test_an_exit_in_the_grader_is_the_graders():
     result = (await outcome_of(answer, exits)).result
     assert (result.err_fault, result.err_message) == ("grader", "the grader called exit(7)")
+
+
+@pytest.mark.filterwarnings("error")
+async def test_tasks_of_a_rollout_behave_like_any_task():
+    async def child():
+        await asyncio.sleep(30)
+
+    async def run(ctx):
+        early = asyncio.create_task(child())
+        early.cancel()  # before its first step
+        late = asyncio.create_task(child(), name="late")
+        await asyncio.sleep(0)
+        late.cancel()
+        results = await asyncio.gather(early, late, asyncio.sleep(0, "value"), return_exceptions=True)
+        assert [type(result) for result in results] == [asyncio.CancelledError, asyncio.CancelledError, str]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await child()
+        with pytest.raises(LookupError):
+            await asyncio.create_task(failing())
+        return [{"role": "assistant", "content": late.get_name()}]
+
+    async def failing():
+        raise LookupError
+
+    result = (await outcome_of(run)).result
+    assert result.sample is not None, result.err_message
+    assert result.sample.messages == [{"role": "assistant", "content": "late"}]
 
 
 async def test_a_task_outside_of_rollouts_is_left_alone():

@@ -59,6 +59,12 @@ async def test_a_rollout_and_its_result(url):
         assert result.timings is not None and result.timings.agent_s is not None and result.timings.agent_s >= 0.5
 
 
+@pytest.mark.parametrize("rollout_id", ["with space", "a?b", "a#b", "50%", "a%2Fb", "ü", "a:b.c-d_e"])
+async def test_any_path_segment_can_be_an_id(url, rollout_id):
+    async with RolloutClient(url=url, api_key="key") as client:
+        assert (await client.run_rollout(PROMPT, MODEL, rollout_id, label="42")).rollout_id == rollout_id
+
+
 async def test_a_handle_tells_the_status(url):
     async with RolloutClient(url=url, api_key="key") as client:
         rollout = await client.run_rollout_async(PROMPT, MODEL, "r1", label="42", metadata={"sleep": 0.4, "grade": 0.4})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,8 +55,9 @@ async def run_bounded[T](work: Coroutine[Any, Any, T], limit_s: float | None, *,
         work.close()
         return Bounded(None, None, True, 0.0)
     contain_exits_of_rollout_tasks(asyncio.get_running_loop())
+    contained = _Contained(work, who)
     started = time.monotonic()
-    task = asyncio.create_task(_timed(contain(work, who)))
+    task: asyncio.Task[T] = asyncio.create_task(contained)
     try:
         await asyncio.wait((task,), timeout=limit_s)
     except asyncio.CancelledError:
@@ -65,29 +66,69 @@ async def run_bounded[T](work: Coroutine[Any, Any, T], limit_s: float | None, *,
     if not task.done():
         await _stop(task, who)
         return Bounded(None, None, True, time.monotonic() - started)
+    elapsed_s = contained.ended - started
     if task.cancelled():
-        return Bounded(None, ContainedExit(f"{who} cancelled itself"), False, time.monotonic() - started)
-    error = task.exception()
-    elapsed_s = time.monotonic() - started
-    if error is not None:
+        return Bounded(None, ContainedExit(f"{who} cancelled itself"), False, elapsed_s)
+    if (error := task.exception()) is not None:
         return Bounded(None, error, False, elapsed_s)
-    value, ended = task.result()
     # A blocked event loop delays our timer, not the clock: success after the deadline is still too late.
-    elapsed_s = ended - started
-    return Bounded(value, None, limit_s is not None and elapsed_s > limit_s, elapsed_s)
+    return Bounded(task.result(), None, limit_s is not None and elapsed_s > limit_s, elapsed_s)
 
 
-async def contain[T](work: Awaitable[T], who: str) -> T:
+async def contain[T](work: Coroutine[Any, Any, T], who: str) -> T:
     """Await the work; an exception that would end the process becomes a ContainedExit that names it."""
-    try:
-        return await work
-    except (Exception, asyncio.CancelledError, GeneratorExit):
-        raise
-    except SystemExit as exc:
-        code = "" if exc.code is None else repr(exc.code)
-        raise ContainedExit(f"{who} called exit({code})") from exc
-    except BaseException as exc:
-        raise ContainedExit(f"{who} raised {type(exc).__name__}: {exc}") from exc
+    return await _Contained(work, who)
+
+
+class _Contained[T](Coroutine[Any, Any, T]):
+    """The coroutine itself, but for exceptions that would end the process; it also notes when it ended.
+
+    A coroutine object and not a coroutine around it: a task that is cancelled before its first step then leaves no
+    coroutine behind that was never awaited.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, T], who: str) -> None:
+        self._work = work
+        self._who = who
+        self.__name__ = getattr(work, "__name__", who)
+        self.__qualname__ = getattr(work, "__qualname__", who)
+        self.ended = time.monotonic()
+
+    def send(self, value: Any) -> Any:
+        return self._step(self._work.send, value)
+
+    def throw(self, *exc: Any) -> Any:
+        return self._step(self._work.throw, *exc)
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        step, argument = self.send, None
+        while True:
+            try:
+                awaited = step(argument)
+            except StopIteration as stop:
+                return stop.value
+            try:
+                argument = yield awaited
+                step = self.send
+            except BaseException as exc:
+                step, argument = self.throw, exc
+
+    def _step(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return step(*arguments)
+        except (Exception, asyncio.CancelledError, GeneratorExit):
+            self.ended = time.monotonic()
+            raise
+        except SystemExit as exc:
+            self.ended = time.monotonic()
+            code = "" if exc.code is None else repr(exc.code)
+            raise ContainedExit(f"{self._who} called exit({code})") from exc
+        except BaseException as exc:
+            self.ended = time.monotonic()
+            raise ContainedExit(f"{self._who} raised {type(exc).__name__}: {exc}".rstrip(": ")) from exc
 
 
 def contain_exits_of_rollout_tasks(loop: asyncio.AbstractEventLoop) -> None:
@@ -101,19 +142,14 @@ def contain_exits_of_rollout_tasks(loop: asyncio.AbstractEventLoop) -> None:
         return
 
     def factory(loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **kwargs: Any) -> asyncio.Future[Any]:
-        if get_rollout_context() is not None and asyncio.iscoroutine(coro):
-            coro = contain(coro, "a task of the rollout")
+        if get_rollout_context() is not None and not isinstance(coro, _Contained):
+            coro = _Contained(coro, "a task of the rollout")
         if previous is None:
             return asyncio.Task(coro, loop=loop, **kwargs)
         return previous(loop, coro, **kwargs)
 
     setattr(factory, _FACTORY_MARK, True)
     loop.set_task_factory(factory)
-
-
-async def _timed[T](work: Awaitable[T]) -> tuple[T, float]:
-    value = await work
-    return value, time.monotonic()
 
 
 async def _stop(task: asyncio.Task[Any], who: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from pydantic import ValidationError
 
@@ -111,7 +112,7 @@ class RolloutHandle:
         import httpx
 
         http = self._client.http
-        url = self._client.url_of(f"/rollout/{self.rollout_id}/result")
+        url = self._client.url_of(f"/rollout/{quote(self.rollout_id, safe='')}/result")
         headers = {**self._client.headers, POLLING_LEASE_HEADER: self._admission.polling_lease_token}
         wait_s = self._admission.result_wait_timeout_sec
         timeout = httpx.Timeout(_CONNECT_TIMEOUT_S, read=wait_s + READ_MARGIN_S, pool=None)

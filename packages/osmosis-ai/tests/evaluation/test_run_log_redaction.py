@@ -53,26 +53,16 @@ def test_a_line_has_time_level_step_message_and_sorted_details(tmp_path: Path) -
     log.close()
 
 
-def test_lines_are_gathered_until_a_warning_a_flush_or_enough_of_them(tmp_path: Path) -> None:
-    log = RunLog(tmp_path, Redactor())
+def test_lines_are_there_at_once_and_added_by_later_invocations(tmp_path: Path) -> None:
     path = tmp_path / "logs.txt"
-    log.line("INFO", "run", "one")
-    assert path.read_text() == ""
-    log.flush()
-    assert path.read_text().count("\n") == 1
-    log.line("INFO", "run", "two")
-    log.line("ERROR", "run", "three")
-    assert path.read_text().count("\n") == 3
-    for _ in range(100):
-        log.line("INFO", "run", "x" * 1000)
-    assert path.read_text().count("\n") > 60
-    log.close()
-    assert path.read_text().count("\n") == 103
-    log = RunLog(tmp_path, Redactor())
-    log.line("INFO", "resume", "again")
-    log.close()
-    log.close()
-    assert path.read_text().count("\n") == 104
+    for number in (1, 2):
+        log = RunLog(tmp_path, Redactor())
+        log.line("INFO", "run", "one")
+        assert path.read_text().count("\n") == number
+        log.close()
+        log.line("INFO", "run", "after the end")
+        log.close()
+    assert path.read_text().count("\n") == 2
 
 
 def test_a_log_that_cannot_be_written_does_not_stop_the_run(tmp_path: Path) -> None:

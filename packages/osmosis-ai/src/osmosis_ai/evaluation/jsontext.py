@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-_suspicious = re.compile(r"\\u(?:[dD][89a-fA-F]|0000)|[\x00\ud800-\udfff]")
+_suspicious = re.compile(r"\\u(?:[dD][89a-fA-F]|0000)")
 _half_pair = re.compile(r"[\ud800-\udfff]")
 
 
@@ -61,7 +61,7 @@ def parse_json_text(text: str) -> JsonText:
         raise
     except ValueError:  # Python refuses to read integers of thousands of digits
         raise JsonTextError("it holds an integer with more than 4300 digits; write it as text") from None
-    if _suspicious.search(text) and (problem := next(text_problems(value), None)):
+    if "\\u" in text and _suspicious.search(text) and (problem := next(text_problems(value), None)):
         raise JsonTextError(problem)
     return JsonText(value, tuple(duplicates))
 

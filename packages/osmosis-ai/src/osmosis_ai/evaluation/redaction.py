@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 
@@ -41,8 +42,6 @@ class Redactor:
 
     def add(self, *values: str) -> None:
         """Redact these values too, from now on; empty ones are ignored."""
-        import json
-
         for value in filter(None, values):
             self._values.update((value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]))
         longest_first = sorted(self._values, key=lambda value: (-len(value), value))

@@ -184,7 +184,7 @@ def normalise(row: Row, format: Format) -> tuple[RowContent, list[Finding]]:
     metadata_mode = "metadata" in fields
     metadata: Mapping[str, Any] | None = None
     if metadata_mode:
-        metadata, problem = parse_metadata(fields["metadata"])
+        metadata, problem = parse_metadata(fields["metadata"], from_json=format == "jsonl")
         if problem:
             report("metadata", problem)
     messages: list[Mapping[str, Any]] = []
@@ -207,8 +207,12 @@ def normalise(row: Row, format: Format) -> tuple[RowContent, list[Finding]]:
     return RowContent(tuple(messages), label, metadata or None), findings
 
 
-def parse_metadata(value: Any) -> tuple[dict[str, Any] | None, str | None]:
+def parse_metadata(value: Any, *, from_json: bool = False) -> tuple[dict[str, Any] | None, str | None]:
     """Read a metadata cell: an object, or text that holds one; empty, blank and null are absent.
+
+    Args:
+        value: The cell.
+        from_json: An object comes out of JSON text, so JSON can hold what is in it.
 
     Returns:
         The object or None, and what is wrong or None.
@@ -220,7 +224,7 @@ def parse_metadata(value: Any) -> tuple[dict[str, Any] | None, str | None]:
             value = parse_json_text(value).value
         except JsonTextError as error:
             return None, f"is not valid JSON ({error})"
-    elif value is not None and (problem := _unsendable(value)):
+    elif value is not None and not from_json and (problem := _unsendable(value)):
         return None, problem
     if value is None:
         return None, None

@@ -25,14 +25,12 @@ type Step = Literal[
 ]  # fmt: skip
 
 _breaks = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
-_buffer_bytes = 1 << 16
 
 
 class RunLog:
-    """Appends lines to a run's logs.txt; usable from several threads.
+    """Appends lines to a run's logs.txt, each at once in one write; usable from several threads.
 
-    Lines are gathered and written when 64 KiB are together, at a warning or an error, and at `flush`. A full disk
-    loses log lines, never the run: `failed` then says why.
+    A full disk loses log lines, never the run: `failed` then says why.
     """
 
     def __init__(self, run_dir: Path, redactor: Redactor) -> None:
@@ -40,12 +38,8 @@ class RunLog:
         self.redactor = redactor
         self.failed: str | None = None
         self._lock = threading.Lock()  # the server's output pump and the event loop both log
-        self._lines: list[bytes] = []
-        self._size = 0
         try:
-            self._descriptor = os.open(
-                self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
-            )
+            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise storage_error(self.path, error) from error
 
@@ -57,34 +51,22 @@ class RunLog:
         text = _breaks.sub(" ", self.redactor.text(text))
         data = f"{utc_timestamp()} {level} {printable(text)}\n".encode()
         with self._lock:
-            self._lines.append(data)
-            self._size += len(data)
-            if self._size >= _buffer_bytes or level in ("WARNING", "ERROR"):
-                self._write()
-
-    def flush(self) -> None:
-        """Write what is gathered."""
-        with self._lock:
-            self._write()
+            if self._descriptor < 0:
+                return
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(self._descriptor, view) :]
+            except OSError as error:
+                self.failed = storage_error(self.path, error).message
 
     def close(self) -> None:
-        """Write what is gathered and release the file."""
+        """Release the file; later lines are lost."""
         with self._lock:
-            self._write()
             if self._descriptor >= 0:
                 with contextlib.suppress(OSError):
                     os.close(self._descriptor)
                 self._descriptor = -1
-
-    def _write(self) -> None:
-        data, self._lines, self._size = b"".join(self._lines), [], 0
-        view = memoryview(data)
-        while view and self._descriptor >= 0:
-            try:
-                view = view[os.write(self._descriptor, view) :]
-            except OSError as error:
-                self.failed = storage_error(self.path, error).message
-                return
 
 
 def rewrite_redacted(run_dir: Path, redactor: Redactor) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from osmosis_ai.errors import ValidationError
 from osmosis_ai.evaluation import readers
 from osmosis_ai.evaluation.dataset import check_file, read_records
-from osmosis_ai.evaluation.jsontext import JsonTextError, parse_json_text, printable, walk
+from osmosis_ai.evaluation.jsontext import JsonTextError, parse_json_text, printable
 from osmosis_ai.evaluation.readers import Finding, Findings, Format, Row, place_of
 from osmosis_ai.evaluation.rows import columns, normalise, parse_metadata
 
@@ -215,27 +215,41 @@ def _check_metadata(row: Row, format: Format, types: dict[str, str], errors: Fin
             duplicates = ()  # `parse_metadata` says what is wrong
         for key in duplicates:
             report(f"the key {key!r} occurs twice in one object; remove one")
-    metadata, problem = parse_metadata(raw)
+    metadata, problem = parse_metadata(raw, from_json=format == "jsonl")
     if problem:
         report(problem)
         return
     if not metadata:
         report("metadata mode requires a non-empty JSON object in every row")
         return
-    values = list(walk(metadata))
-    empty = any(value == {} and isinstance(value, dict) for _, value in values)
+    empty, oversized = _unstorable(metadata)
     if empty:
         report(
             "contains an empty nested object ({}), which cannot be stored. Remove that key or add at least one nested "
             "key."
         )
-    oversized = any(isinstance(value, int) and value not in _int64 for _, value in values)
     if oversized:
         report("contains an integer too large to store (must fit in 64 bits)")
     if empty or oversized:
         return  # a row that has to change says nothing about types
     for path, known, name in _type_changes(metadata, types):
         report(f"value type at {printable(path)} is inconsistent across rows ({known} vs {name})")
+
+
+def _unstorable(value: Any) -> tuple[bool, bool]:
+    """Whether a value holds an empty object, and an integer past 64 bits."""
+    empty = oversized = False
+    stack = [value]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, dict):
+            empty = empty or not current
+            stack.extend(current.values())
+        elif isinstance(current, (list, tuple)):
+            stack.extend(current)
+        elif isinstance(current, int) and current not in _int64:
+            oversized = True
+    return empty, oversized
 
 
 def _type_changes(value: Any, types: dict[str, str]) -> Iterator[tuple[str, str, str]]:

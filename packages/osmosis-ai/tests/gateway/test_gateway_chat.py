@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 from typing import Any
 
@@ -453,3 +454,11 @@ async def test_a_policy_that_breaks_is_told_and_recorded_like_any_failure(rig: M
     assert "ZeroDivisionError: oops" in reply.json()["detail"]
     record = await one.close()
     assert record.last_error is not None
+
+
+async def test_small_replies_are_not_held_back_by_the_kernel(rig: MakeRig) -> None:
+    one = await rig("text")
+    await one.chat()
+    (connection,) = one.gateway._server.server_state.connections
+    accepted = connection.transport.get_extra_info("socket")
+    assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

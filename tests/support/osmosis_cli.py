@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 import pty
 import re
 import select
-import signal
 import struct
 import subprocess
 import sys
@@ -22,6 +20,10 @@ from typing import Any, Self
 
 OSMOSIS = Path(sys.executable).with_name("osmosis")
 DIRECTORIES = ("rollouts", "configs/training", "configs/eval", "data")
+# Makes the pseudo-terminal the controlling one (Ctrl-C is a signal then) and becomes the command.
+_TAKE_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07")
 
 
@@ -112,11 +114,13 @@ class Terminal:
         values = {**(environment(cwd) if env is None else env)}
         values.setdefault("TERM", "xterm-256color")
         self.raw = ""
-        self.pid, self.descriptor = pty.fork()
-        if self.pid == 0:
-            os.chdir(cwd)
-            os.execve(OSMOSIS, [str(OSMOSIS), *arguments], values)
-        fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        self.descriptor, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _TAKE_TERMINAL, str(OSMOSIS), *arguments],
+            cwd=cwd, env=values, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        )  # fmt: skip
+        os.close(theirs)
         self.status: int | None = None
 
     def __enter__(self) -> Self:
@@ -124,9 +128,8 @@ class Terminal:
 
     def __exit__(self, *_error: object) -> None:
         if self.status is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+            self.process.kill()
+            self.process.wait()
         os.close(self.descriptor)
 
     @property
@@ -150,8 +153,7 @@ class Terminal:
         end = time.monotonic() + timeout
         while self._read(end):
             pass
-        _, status = os.waitpid(self.pid, 0)
-        self.status = os.waitstatus_to_exitcode(status)
+        self.status = self.process.wait(timeout)
         return self.status
 
     def _read(self, end: float) -> bool:

@@ -17,6 +17,7 @@ FRAME = {
     "osmosis_ai.cli.tree",
     "osmosis_ai.consts",
     "osmosis_ai.errors",
+    "osmosis_ai.extras",
 }
 COMMAND = {*FRAME, "osmosis_ai.cli.commands", "osmosis_ai.cli.environment"}
 
@@ -36,7 +37,7 @@ def modules_after(arguments: list[str], cwd: Path) -> set[str]:
         root
         for name in loaded
         if (root := name.partition(".")[0]) not in sys.stdlib_module_names
-        and not root.startswith(("osmosis_", "__", "_editable", "_virtualenv"))
+        and not root.startswith(("osmosis_", "__", "_editable", "_virtualenv", "_distutils_hack"))
     }
     return ours | foreign
 
@@ -44,7 +45,10 @@ def modules_after(arguments: list[str], cwd: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("arguments", "allowed"),
     [
-        (["--version"], {"osmosis_ai", "osmosis_ai.cli", "osmosis_ai.cli.main", "osmosis_ai.consts"}),
+        (
+            ["--version"],
+            {"osmosis_ai", "osmosis_ai.cli", "osmosis_ai.cli.main", "osmosis_ai.consts", "osmosis_ai.extras"},
+        ),
         (["--help"], {*FRAME, "click"}),
         (["bogus"], {*FRAME, "click"}),
         (["--json", "bogus"], {*FRAME, "click"}),

@@ -183,8 +183,14 @@ def test_a_blank_key_in_the_environment_is_refused(monkeypatch):
 def test_the_documented_routes(http):
     paths = http.get("/openapi.json").json()["paths"]
     assert set(paths) == {"/health", "/rollout", "/rollout/{rollout_id}/result", "/rollout/cancel"}
-    schema = paths["/rollout"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert "initial_messages" in schema["required"]
+    schemas = http.get("/openapi.json").json()["components"]["schemas"]
+    body_schema = paths["/rollout"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body_schema == {"$ref": "#/components/schemas/RolloutInitRequest"}
+    assert "initial_messages" in schemas["RolloutInitRequest"]["required"]
+    assert set(paths["/rollout"]["post"]["responses"]) == {"202", "409", "422", "429", "503"}
+    assert "RolloutSample" in schemas
+    lease = paths["/rollout/{rollout_id}/result"]["get"]["parameters"][1]
+    assert (lease["name"], lease["in"], lease["required"]) == (POLLING_LEASE_HEADER, "header", True)
     assert http.get("/docs").status_code == 200
 
 

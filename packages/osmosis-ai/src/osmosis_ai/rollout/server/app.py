@@ -28,10 +28,7 @@ from osmosis_ai.rollout.server.execution import RolloutExecutor, StatusListener
 from osmosis_ai.rollout.types.protocol import (
     POLLING_LEASE_HEADER,
     CancelRolloutsRequest,
-    CancelRolloutsResponse,
     RolloutInitRequest,
-    RolloutInitResponse,
-    RolloutResultResponse,
     check_lease_timeouts,
 )
 from osmosis_ai.rollout.types.status import RolloutStatus
@@ -132,11 +129,18 @@ def create_rollout_server(
 
     app = FastAPI(title="Osmosis rollout server", lifespan=whole_life)
     app.state.rollout_futures = executor.registry
+
+    def openapi() -> dict[str, Any]:
+        from osmosis_ai.rollout.server.openapi import describe
+
+        return describe(app)
+
+    app.openapi = openapi
     if api_key is not None:
         app.add_middleware(BearerGate, api_key=api_key)
 
     # The handlers read and write bodies themselves: they are served thousands of times a minute, and FastAPI's own
-    # parsing and serialising costs more than all of the rest. The models still describe them in the OpenAPI document.
+    # parsing and serialising costs more than all of the rest. `openapi` describes them.
 
     @app.get("/health")
     async def health(request: Request) -> Response:
@@ -144,12 +148,7 @@ def create_rollout_server(
         identity = {"instance_id": instance_id, "process_id": process_id, "lifecycle": lifecycle}
         return _json({**backend.health(), **identity})
 
-    @app.post(
-        "/rollout",
-        status_code=202,
-        responses=_answers(202, RolloutInitResponse, 409, 429, 503),
-        openapi_extra=_body(RolloutInitRequest),
-    )
+    @app.post("/rollout", status_code=202)
     async def start_rollout(request: Request) -> Response:
         rollout = _parse(RolloutInitRequest, await request.body())
         if not accepting:
@@ -168,11 +167,7 @@ def create_rollout_server(
         }
         return _json(admitted, 202)
 
-    @app.get(
-        "/rollout/{rollout_id}/result",
-        responses=_answers(200, RolloutResultResponse, 403, 404),
-        openapi_extra=_LEASE_PARAMETER,
-    )
+    @app.get("/rollout/{rollout_id}/result")
     async def rollout_result(request: Request) -> Response:
         token = request.headers.get(POLLING_LEASE_HEADER)
         if not token:
@@ -188,9 +183,7 @@ def create_rollout_server(
             await record.wait_for_change(result_wait_timeout_sec)
         return Response(record.answer(), media_type="application/json")
 
-    @app.post(
-        "/rollout/cancel", responses=_answers(200, CancelRolloutsResponse), openapi_extra=_body(CancelRolloutsRequest)
-    )
+    @app.post("/rollout/cancel")
     async def cancel_rollouts(request: Request) -> Response:
         wanted = _parse(CancelRolloutsRequest, await request.body())
         return _json({"dispositions": await executor.cancel(wanted)})
@@ -219,24 +212,6 @@ class _SideChannels:
     async def close(self) -> None:
         if self._ownership is not None:
             await asyncio.to_thread(self._ownership.close)  # it may have to wait for its last export
-
-
-_LEASE_PARAMETER: dict[str, Any] = {
-    "parameters": [
-        {"name": "rollout_id", "in": "path", "required": True, "schema": {"type": "string"}},
-        {"name": POLLING_LEASE_HEADER, "in": "header", "required": True, "schema": {"type": "string"}},
-    ]
-}
-
-
-def _body(model: type[BaseModel]) -> dict[str, Any]:
-    schema = model.model_json_schema()
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-def _answers(success: int, model: type[BaseModel], *errors: int) -> dict[int | str, dict[str, Any]]:
-    described: dict[int | str, dict[str, Any]] = {success: {"model": model}}
-    return described | {status: {"description": "see the detail"} for status in errors}
 
 
 def _parse[M: BaseModel](model: type[M], raw: bytes) -> M:

@@ -1,0 +1,139 @@
+"""Writes docs/reference/ from the code: commands, the eval file's keys, error codes. A test fails when they are stale.
+
+.venv/bin/python scripts/reference.py
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import osmosis_ai
+from osmosis_ai.cli.program import CommandGroup, make_root
+from osmosis_ai.errors import OsmosisError
+from osmosis_ai.workspace import eval_config
+
+REFERENCE = Path(__file__).resolve().parents[1] / "docs/reference"
+_MADE = "<!-- Made by scripts/reference.py; do not edit. -->\n\n"
+_KEYS = {  # attribute of EvalConfig -> section and key of the file, its type
+    "rollout": ("experiment.rollout", "string, required"),
+    "entrypoint": ("experiment.entrypoint", "string, required"),
+    "model_path": ("experiment.model_path", "string, required"),
+    "dataset": ("experiment.dataset", "string, required"),
+    "branch": ("experiment.branch", "string"),
+    "commit_sha": ("experiment.commit_sha", "string"),
+    "limit": ("evaluation.limit", "integer ≥ 1"),
+    "n": ("evaluation.n", "integer ≥ 1, default 1"),
+    "batch_size": ("evaluation.batch_size", "integer ≥ 1"),
+    "pass_threshold": ("evaluation.pass_threshold", "number ≥ 0, default 1.0"),
+    "agent_timeout_s": ("evaluation.agent_workflow_timeout_s", "number > 0"),
+    "grader_timeout_s": ("evaluation.grader_timeout_s", "number > 0"),
+    "secret_names": ("secrets.required", "list of names, required"),
+    "env": ("env.<NAME>", "string"),
+    "advanced": ("advanced", "table"),
+}
+
+
+def pages() -> dict[str, str]:
+    """Every page of the reference by file name."""
+    return {"commands.md": commands(), "eval-config.md": eval_keys(), "errors.md": errors()}
+
+
+def commands() -> str:
+    """One section a command: usage, what it does, its options."""
+    root = make_root()
+    text = [
+        _MADE,
+        "# Commands\n\n",
+        _options(root, click.Context(root, info_name="osmosis"), "Options of every command"),
+    ]
+    for words, command in _walk(root, ("osmosis",)):
+        context = click.Context(command, info_name=" ".join(words))
+        usage = " ".join([*words, *command.collect_usage_pieces(context)])
+        about, _, rest = inspect.cleandoc(command.help or "").partition("\b")
+        text += [
+            f"## {' '.join(words)}\n\n```\n{usage}\n```\n\n",
+            re.sub(r"(?<!\n)\n(?!\n)", " ", about).strip(),
+            "\n\n",
+        ]
+        text.append(_options(command, context, ""))
+        if rest:
+            title, _, examples = rest.strip().partition("\n")
+            text.append(f"{title.strip()}\n\n```bash\n{inspect.cleandoc(examples)}\n```\n\n")
+    return "".join(text).rstrip() + "\n"
+
+
+def _walk(group: CommandGroup, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group, info_name=words[-1])
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, CommandGroup):
+            yield from _walk(command, (*words, name))
+        else:
+            yield (*words, name), command
+
+
+def _options(command: click.Command, context: click.Context, title: str) -> str:
+    records = [parameter.get_help_record(context) for parameter in command.get_params(context)]
+    rows = [
+        f"| `{names}` | {_cell(what)} |\n" for names, what in filter(None, records) if what and "--help" not in names
+    ]
+    if not rows:
+        return ""
+    return (f"{title}:\n\n" if title else "") + "| option | meaning |\n| --- | --- |\n" + "".join(rows) + "\n"
+
+
+def eval_keys() -> str:
+    """The keys of `configs/eval/<name>.toml`, from the attributes of EvalConfig."""
+    described = dict(re.findall(r"^    (\w+): (.+)$", inspect.getdoc(eval_config.EvalConfig) or "", re.MULTILINE))
+    text = [_MADE, "# The eval file: configs/eval/&lt;name&gt;.toml\n\n| key | type | meaning |\n| --- | --- | --- |\n"]
+    for attribute, (key, kind) in _KEYS.items():
+        text.append(f"| `{key}` | {kind} | {_cell(described[attribute])} |\n")
+    text.append(
+        "\n`[secrets]` must be there (`required = []` when nothing is needed). A name is either in `[env]` or in "
+        "`secrets.required`, never in both. `branch` and `commit_sha` exclude each other.\n"
+    )
+    return "".join(text)
+
+
+def errors() -> str:
+    """The stable codes of errors, from the classes."""
+    for module in pkgutil.walk_packages(osmosis_ai.__path__, "osmosis_ai."):
+        if not any(part in module.name for part in (".cli.", ".integrations.", ".template", ".bootstrap")):
+            importlib.import_module(module.name)
+    rows = {
+        (error.code, (inspect.getdoc(error) or "").partition("\n")[0], error.exit_status)
+        for error in _errors(OsmosisError)
+    }
+    lines = "".join(f"| `{code}` | {_cell(meaning)} | {status} |\n" for code, meaning, status in sorted(rows))
+    about = "`error.code` in the JSON error envelope; `INTERNAL` is a fault of ours, `OSMOSIS_DEBUG=1` shows where.\n\n"
+    return _MADE + f"# Error codes\n\n{about}| code | when | exit status |\n| --- | --- | --- |\n{lines}"
+
+
+def _errors(error: type[OsmosisError]) -> Iterator[type[OsmosisError]]:
+    if error is not OsmosisError:
+        yield error
+    for child in error.__subclasses__():
+        if child.__module__.startswith("osmosis_ai."):
+            yield from _errors(child)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def main() -> None:
+    """Write the pages."""
+    REFERENCE.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (REFERENCE / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -197,6 +197,14 @@ def test_an_empty_journal_has_no_verdicts(tmp_path: Path) -> None:
     assert not FileJournal.open(tmp_path).records()
 
 
+def test_a_duplicated_journal_says_the_same(tmp_path: Path) -> None:
+    data = (PUBLISHED / "events.jsonl").read_bytes()
+    (tmp_path / "events.jsonl").write_bytes(data + data)
+    once = [parse_verdict(json.loads(line)) for line in data.splitlines()]
+    records = FileJournal.open(tmp_path).records()
+    assert {key: entry.rollout_id for key, entry in records.items()} == {v.key: v.rollout_id for v in once}
+
+
 def test_a_torn_line_is_cut_off_even_when_it_parses(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     whole = verdict_line(graded(0))

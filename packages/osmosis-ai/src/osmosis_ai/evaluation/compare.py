@@ -14,7 +14,7 @@ from typing import Any
 
 from osmosis_ai.errors import ValidationError
 from osmosis_ai.evaluation import statistics as stats
-from osmosis_ai.evaluation.journal import Entry
+from osmosis_ai.evaluation.events import Entry
 from osmosis_ai.evaluation.results import RunResults, outcome_counts
 from osmosis_ai.evaluation.verdict import Fault, Outcome
 

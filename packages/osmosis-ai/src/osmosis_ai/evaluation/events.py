@@ -1,4 +1,4 @@
-"""The lines of events.jsonl: a verdict as the published package reads it, with our own keys on top.
+"""The lines of events.jsonl (a verdict as the published package reads it, our own keys on top), and what memory keeps.
 
 Writing and forcing them to the disk is `journal`'s; here is only what a line says.
 """
@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from osmosis_ai.errors import ValidationError
 from osmosis_ai.evaluation.jsontext import encode_json
-from osmosis_ai.evaluation.verdict import Failure, Fault, Outcome, Timings, Verdict
+from osmosis_ai.evaluation.verdict import Failure, Fault, ItemKey, Outcome, Timings, Verdict
+
+events_name = "events.jsonl"
+attempts_name = "attempts.jsonl"
+_kept_message_chars = 300
 
 # Whose side a failure of a published record is on; anything else is the agent's.
 _published_faults = {
@@ -23,6 +27,38 @@ _published_faults = {
     "http_error": Fault.INFRASTRUCTURE,
     "internal_error": Fault.INFRASTRUCTURE,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is kept in memory of a recorded verdict; the whole of it is in the journal.
+
+    Attributes:
+        failure: Without the traceback, the message cut to 300 characters; equal failures are one object.
+        resumed: Whether an earlier invocation recorded it.
+    """
+
+    row_index: int
+    run_index: int
+    rollout_id: str
+    outcome: Outcome
+    source_row_index: int | None = None
+    reward: float | None = None
+    tokens: int | None = None
+    cost_usd: float | None = None
+    duration_ms: float | None = None
+    failure: Failure | None = None
+    resumed: bool = False
+
+    @property
+    def key(self) -> ItemKey:
+        """The journal's key."""
+        return (self.row_index, self.run_index)
+
+    @property
+    def error_type(self) -> str | None:
+        """The published word for why it failed."""
+        return self.failure.code if self.failure else None
 
 
 def verdict_line(verdict: Verdict) -> bytes:
@@ -108,6 +144,27 @@ def parse_verdict(record: Any) -> Verdict:
         metrics={name: value for name in metrics if (value := _number(metrics, name)) is not None}
         if isinstance(metrics, dict)
         else {},
+    )
+
+
+def entry_of(verdict: Verdict, *, resumed: bool, failures: dict[Failure, Failure]) -> Entry:
+    """What memory keeps of a verdict; `failures` gathers equal failures into one object."""
+    failure = verdict.failure
+    if failure is not None:
+        brief = Failure(failure.fault, failure.code, failure.message[:_kept_message_chars])
+        failure = failures.setdefault(brief, brief)
+    return Entry(
+        verdict.row_index,
+        verdict.run_index,
+        verdict.rollout_id,
+        verdict.outcome,
+        verdict.source_row_index,
+        verdict.reward,
+        verdict.tokens,
+        verdict.cost_usd,
+        verdict.duration_ms,
+        failure,
+        resumed,
     )
 
 

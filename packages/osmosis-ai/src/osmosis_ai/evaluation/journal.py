@@ -12,51 +12,23 @@ import contextlib
 import os
 from collections.abc import Iterable, KeysView, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, Self
 
 from osmosis_ai.errors import ConflictError, OsmosisError
 from osmosis_ai.evaluation.atomic import storage_error, sync_directory
-from osmosis_ai.evaluation.events import json_line, read_events, verdict_line
+from osmosis_ai.evaluation.events import (
+    Entry,
+    attempts_name,
+    entry_of,
+    events_name,
+    json_line,
+    read_events,
+    verdict_line,
+)
 from osmosis_ai.evaluation.verdict import Attempt, Failure, ItemKey, Outcome, Verdict
-
-events_name = "events.jsonl"
-attempts_name = "attempts.jsonl"
-_kept_message_chars = 300
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What is kept in memory of a recorded verdict; the whole of it is in the journal.
-
-    Attributes:
-        failure: Without the traceback, the message cut to 300 characters; equal failures are one object.
-        resumed: Whether an earlier invocation recorded it.
-    """
-
-    row_index: int
-    run_index: int
-    rollout_id: str
-    outcome: Outcome
-    source_row_index: int | None = None
-    reward: float | None = None
-    tokens: int | None = None
-    cost_usd: float | None = None
-    duration_ms: float | None = None
-    failure: Failure | None = None
-    resumed: bool = False
-
-    @property
-    def key(self) -> ItemKey:
-        """The journal's key."""
-        return (self.row_index, self.run_index)
-
-    @property
-    def error_type(self) -> str | None:
-        """The published word for why it failed."""
-        return self.failure.code if self.failure else None
 
 
 class Journal(Protocol):
@@ -229,27 +201,6 @@ class FileJournal:
                 self._broken = failure  # the next start drops the torn line
             raise failure from error
         self._size += len(data)
-
-
-def entry_of(verdict: Verdict, *, resumed: bool, failures: dict[Failure, Failure]) -> Entry:
-    """What memory keeps of a verdict; `failures` gathers equal failures into one object."""
-    failure = verdict.failure
-    if failure is not None:
-        brief = Failure(failure.fault, failure.code, failure.message[:_kept_message_chars])
-        failure = failures.setdefault(brief, brief)
-    return Entry(
-        verdict.row_index,
-        verdict.run_index,
-        verdict.rollout_id,
-        verdict.outcome,
-        verdict.source_row_index,
-        verdict.reward,
-        verdict.tokens,
-        verdict.cost_usd,
-        verdict.duration_ms,
-        failure,
-        resumed,
-    )
 
 
 def _open_append(path: Path) -> int:

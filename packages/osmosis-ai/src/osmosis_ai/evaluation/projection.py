@@ -18,7 +18,7 @@ from typing import Any, Literal
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.evaluation import artifacts
 from osmosis_ai.evaluation.atomic import json_bytes, storage_error, write_atomic
-from osmosis_ai.evaluation.journal import Entry
+from osmosis_ai.evaluation.events import Entry
 from osmosis_ai.evaluation.jsontext import encode_json
 from osmosis_ai.evaluation.manifest import Manifest, utc_timestamp
 from osmosis_ai.evaluation.metrics import figures, summarise

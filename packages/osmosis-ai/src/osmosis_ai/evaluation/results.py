@@ -15,8 +15,7 @@ from typing import Any
 
 from osmosis_ai.errors import NotFoundError, ValidationError
 from osmosis_ai.evaluation import artifacts
-from osmosis_ai.evaluation.events import parse_verdict, read_events
-from osmosis_ai.evaluation.journal import Entry, attempts_name, entry_of, events_name
+from osmosis_ai.evaluation.events import Entry, attempts_name, entry_of, events_name, parse_verdict, read_events
 from osmosis_ai.evaluation.manifest import Manifest, read_manifest
 from osmosis_ai.evaluation.projection import index_name, metrics_name, progress_name, summary_name
 from osmosis_ai.evaluation.rows import parse_selector

@@ -12,6 +12,7 @@ from osmosis_ai.rollout.integrations.agents.openai_agents import (
     OsmosisRolloutModel,
     SessionSampleSource,
 )
+from pydantic import BaseModel
 from stub_provider import Behaviour, StubProvider
 
 PROMPT = [{"role": "user", "content": "What is 12 * 9?"}]
@@ -134,6 +135,53 @@ async def test_an_error_of_the_endpoint_is_not_retried_by_the_client(stub):
     with context_for(stub), pytest.raises(Exception, match="500"):
         await Runner.run(make_agent(), PROMPT, session=OsmosisMemorySession())
     assert len(stub.requests) == 1
+
+
+async def test_agents_hand_over_and_serve_as_tools_within_one_sample(stub):
+    def choose(body):
+        names = [tool["function"]["name"] for tool in body.get("tools", [])]
+        if body["messages"][0]["content"] == "first" and body["messages"][-1]["role"] == "user":
+            return Behaviour("tool-call", text='ask_expert {"input": "help"}')
+        if "transfer_to_second" in names:
+            return Behaviour("tool-call", text="transfer_to_second {}")
+        return Behaviour("text", text=body["messages"][0]["content"])
+
+    stub.answer_with(choose)
+    with context_for(stub) as context:
+        expert = make_agent(tools=(), instructions="expert")
+        expert_tool = expert.as_tool(tool_name="ask_expert", tool_description="Ask.")
+        second = make_agent(tools=(), instructions="second")
+        second.name = "second"
+        first = make_agent(tools=(expert_tool,), instructions="first", handoffs=[second])
+        result = await Runner.run(first, "go", session=OsmosisMemorySession())
+        sample = await context.get_sample()
+    assert result.final_output == "second"
+    assert [request.body["messages"][0]["content"] for request in stub.completions] == [
+        "first", "expert", "first", "second",
+    ]  # fmt: skip
+    outputs = [item["output"] for item in sample.messages if item.get("type") == "function_call_output"]
+    assert outputs[0] == "expert"
+
+
+async def test_structured_output_is_asked_for(stub):
+    class Answer(BaseModel):
+        value: int
+
+    stub.script(Behaviour("text", text='{"value": 108}'))
+    with context_for(stub):
+        result = await Runner.run(make_agent(output_type=Answer), PROMPT, session=OsmosisMemorySession())
+    assert result.final_output == Answer(value=108)
+    assert stub.completions[0].body["response_format"]["type"] == "json_schema"
+
+
+async def test_reasoning_is_in_the_trajectory(stub):
+    with context_for(stub) as context:
+        await Runner.run(
+            make_agent(model=OsmosisRolloutModel(model="reasoning")), PROMPT, session=OsmosisMemorySession()
+        )
+        sample = await context.get_sample()
+    assistant = [message for message in sample.trajectory_messages if message["role"] == "assistant"]
+    assert [message.get("reasoning_content") for message in assistant] == ["Let me think.", None]
 
 
 async def test_rollouts_side_by_side_do_not_mix(stub):

@@ -9,6 +9,7 @@ from osmosis_ai.rollout.integrations.agents.strands import (
     OsmosisStrandsAgent,
     StrandsAgentSampleSource,
 )
+from pydantic import BaseModel
 from strands import Agent, tool
 from strands.models.openai import OpenAIModel
 from stub_provider import Behaviour, StubProvider
@@ -136,11 +137,12 @@ def test_model_and_messages_may_come_by_position(stub):
         OsmosisStrandsAgent(OsmosisRolloutModel(), model=OsmosisRolloutModel())
 
 
-async def test_an_error_of_the_endpoint_is_not_retried_by_the_client(stub):
-    stub.script(Behaviour("status", status=500))
-    with context_for(stub), pytest.raises(Exception, match="500"):
-        await make_agent().invoke_async()
-    assert len(stub.requests) == 1
+async def test_an_error_of_the_endpoint_is_retried_neither_by_the_client_nor_by_strands(stub):
+    for status in (500, 429):
+        stub.script(Behaviour("status", status=status))
+        with context_for(stub), pytest.raises(Exception, match=str(status)):
+            await make_agent().invoke_async()
+    assert len(stub.requests) == 2
 
 
 async def test_an_agent_called_synchronously_in_a_thread_works(stub):
@@ -151,6 +153,18 @@ async def test_an_agent_called_synchronously_in_a_thread_works(stub):
         sample = await context.get_sample()
     assert "#### 42" in str(result)
     assert "#### 48" in sample.messages[-1]["content"][0]["text"]
+
+
+async def test_structured_output_works(stub):
+    class Answer(BaseModel):
+        """The answer."""
+
+        value: int
+
+    stub.script(Behaviour("tool-call", text='Answer {"value": 108}'))
+    with context_for(stub):
+        result = await make_agent().invoke_async(structured_output_model=Answer)
+    assert result.structured_output == Answer(value=108)
 
 
 async def test_rollouts_side_by_side_do_not_mix(stub):

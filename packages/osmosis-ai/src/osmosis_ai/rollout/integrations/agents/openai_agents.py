@@ -35,7 +35,13 @@ with optional_imports("openai-agents"):
         sort_parameters,
     )
 
-__all__ = ["OsmosisAgent", "OsmosisLitellmModel", "OsmosisMemorySession", "OsmosisRolloutModel"]
+__all__ = [
+    "OsmosisAgent",
+    "OsmosisLitellmModel",
+    "OsmosisMemorySession",
+    "OsmosisRolloutModel",
+    "SessionSampleSource",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -255,7 +261,7 @@ class SessionSampleSource(SampleSource):
         return RolloutSample(
             messages=shown,
             trajectory_messages=_chat_messages(shown),
-            extra_fields={"_preview_truncated": len(items) > max_messages, "_preview_turn": _turns(items)},
+            extra_fields={"_preview_truncated": len(items) > max_messages, "_preview_turn": len(_thoughts(items))},
         )
 
 
@@ -264,20 +270,32 @@ def _plain(items: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _chat_messages(items: Sequence[Any]) -> list[dict[str, Any]] | None:
+    """The items as chat messages, with reasoning as `reasoning_content`, which the SDK's converter leaves out."""
     try:
-        return [dict(m) for m in Converter.items_to_messages(list(items), preserve_tool_output_all_content=True)]
+        chat = [dict(m) for m in Converter.items_to_messages(list(items), preserve_tool_output_all_content=True)]
     except Exception as error:  # an item of a kind that chat has no word for
         logger.warning("no trajectory: a session item cannot become a chat message (%s)", error)
         return None
+    thoughts = _thoughts(_plain(items))
+    answers = [message for message in chat if message["role"] == "assistant"]
+    if len(answers) == len(thoughts):
+        for answer, thought in zip(answers, thoughts, strict=True):
+            if thought:
+                answer["reasoning_content"] = thought
+    return chat
 
 
-def _turns(items: Sequence[Mapping[str, Any]]) -> int:
-    """How often the model has answered: runs of its messages and calls, broken by anything else."""
-    turns, answering = 0, False
+def _thoughts(items: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The reasoning of each of the model's turns: its messages, calls and reasoning up to anything else."""
+    turns: list[str] = []
+    answering = False
     for item in items:
-        models = item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")
-        turns += models and not answering
-        answering = models
+        of_model = item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")
+        if of_model and not answering:
+            turns.append("")
+        if item.get("type") == "reasoning":
+            turns[-1] += "".join(part.get("text", "") for part in item.get("content") or item.get("summary") or ())
+        answering = of_model
     return turns
 
 

@@ -101,7 +101,8 @@ class OsmosisStrandsAgent(Agent):
     """A Strands Agent for use inside `AgentWorkflow.run`.
 
     With the placeholder model it talks to the rollout's policy and registers itself as the rollout's sample source.
-    Messages may be chat messages with plain text contents, such as `ctx.prompt`. Other arguments are Strands' own.
+    Messages may be chat messages with plain text contents, such as `ctx.prompt`. Other arguments are Strands' own, but
+    Strands does not retry by itself unless it is given a `retry_strategy`: the gateway has retried already.
 
     Raises:
         RuntimeError: The placeholder is given and no rollout runs.
@@ -120,6 +121,7 @@ class OsmosisStrandsAgent(Agent):
         if isinstance(given["model"], OsmosisRolloutModel):
             context = require_context("OsmosisStrandsAgent")
             given["model"] = given["model"].resolve(context)
+            kwargs.setdefault("retry_strategy", None)
         blocks: Any = None if given["messages"] is None else [_with_blocks(message) for message in given["messages"]]
         super().__init__(given["model"], blocks, *args[2:], **kwargs)
         if context is not None:

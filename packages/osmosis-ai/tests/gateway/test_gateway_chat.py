@@ -145,7 +145,9 @@ async def test_a_rollout_has_one_session_at_a_time(rig: MakeRig) -> None:
     assert one.gateway.open("rollout-1").key != one.session.key
 
 
-@pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json", "/v1/models", "/v1/chat/completions"])
+@pytest.mark.parametrize(
+    "path", ["/", "/docs", "/openapi.json", "/v1/models", "/v1/chat/completions", "/v1/rollouts/rollout-1/responses/"]
+)
 async def test_everything_else_is_not_found(rig: MakeRig, path: str) -> None:
     one = await rig("text")
     assert (await one.client.get(one.gateway.url + path)).status_code == 404
@@ -343,6 +345,12 @@ async def test_null_content_is_empty_text(rig: MakeRig) -> None:
     one = await rig("null-content")
     assert (await one.chat()).json()["choices"][0]["message"]["content"] == ""
     assert (await one.chat(stream=True)).text.endswith("[DONE]\n\n")
+
+
+async def test_half_a_surrogate_from_the_model_does_not_break_the_reply(rig: MakeRig, stub: StubProvider) -> None:
+    one = await rig("text")
+    stub.script(Behaviour("raw", status=200, body={"choices": [{"message": {"content": "a\ud83d"}}]}))
+    assert (await one.chat()).json()["choices"][0]["message"]["content"] == "a\ufffd"
 
 
 async def test_usage_after_the_last_choice_is_counted(rig: MakeRig) -> None:

@@ -118,6 +118,21 @@ async def test_a_missing_base_names_its_variable() -> None:
         await provider_policy("hosted_vllm/x", {}).preflight()
 
 
+@pytest.mark.parametrize("key", ["two\nlines-secret", "schlüssel-geheim"])
+async def test_a_key_that_cannot_be_sent_is_refused_without_showing_it(stub: StubProvider, key: str) -> None:
+    error = await failure(provider_policy("openai/x", {**stub.environ(), "OPENAI_API_KEY": key}))
+    assert (error.kind, stub.requests) == ("authentication", [])
+    assert "OPENAI_API_KEY" in str(error)
+    assert "lines-secret" not in str(error)
+    assert "geheim" not in str(error)
+
+
+async def test_a_base_without_a_scheme_is_named() -> None:
+    error = await failure(provider_policy("openai/x", {"OPENAI_BASE_URL": "localhost:8000/v1"}))
+    assert error.fatal
+    assert "'localhost:8000/v1': write http:// or https:// in OPENAI_BASE_URL" in str(error)
+
+
 async def test_loopback_never_goes_through_a_proxy(stub: StubProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
@@ -268,7 +283,7 @@ async def test_preflight_lets_a_rate_limit_pass(stub: StubProvider) -> None:
         (Behaviour("raw", status=200, body={"choices": [{}]}), "protocol", "without a message"),
         (
             Behaviour("raw", status=302, body="", headers={"location": "http://x/"}),
-            "protocol",
+            "not_found",
             "redirects to http://x/",
         ),
         (Behaviour("raw", status=400, body={"detail": [{"msg": "bad"}]}), "bad_request", "bad"),

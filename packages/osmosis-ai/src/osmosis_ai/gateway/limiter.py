@@ -87,7 +87,7 @@ class Limiter:
         delay = backoff * random.uniform(0.5, 1.5)  # noqa: S311
         asked = error.retry_after_s
         if asked is not None:
-            delay = max(asked, 0.0)
+            delay = max(asked, backoff / 5)  # "at once", again and again, is no pace
         if error.kind == "rate_limit" or asked is not None:
             self.pause(delay, error)
             budget = rules.max_rate_limit_wait_s

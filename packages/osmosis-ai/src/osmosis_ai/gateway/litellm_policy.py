@@ -150,7 +150,8 @@ class LiteLLMPolicy:
         key = first_of(self._environ, names) if names else None
         if names and key is None:
             raise PolicyError(
-                f"model {self._model_path} needs an API key: set {names[0]} in the environment or in the run's secrets",
+                f"the API key for model {self._model_path} is missing: set {names[0]} in the environment "
+                "or in the run's secrets",
                 kind="authentication",
                 status=401,
             )

@@ -235,9 +235,11 @@ class OpenAICompatiblePolicy:
         if body is not None:
             headers["content-type"] = "application/json"
         if self._key is not None:
+            if not (self._key.isascii() and self._key.isprintable()):
+                raise self._key_error("holds characters that no key has (line ends, letters with accents)")
             headers["authorization"] = f"Bearer {self._key}"
         elif self._provider.key_needed and self._base == self._provider.base:
-            raise self._missing_key()
+            raise self._key_error("is missing")
         timeout = httpx.Timeout(timeout_s or self._read_timeout_s, connect=CONNECT_TIMEOUT_S, pool=None)
         try:
             request = client.build_request(method, url, content=body, headers=headers, timeout=timeout)
@@ -286,12 +288,16 @@ class OpenAICompatiblePolicy:
                 kind="authentication",
                 status=400,
             )
+        if urlsplit(self._base).scheme not in ("http", "https"):
+            names = " or ".join(self._provider.base_variables)
+            text = f"the base URL of model {self._model_path} is {self._base!r}: write http:// or https:// in {names}"
+            raise PolicyError(self._scrub.line(text), kind="not_found", status=400)
         return self._base
 
-    def _missing_key(self) -> PolicyError:
+    def _key_error(self, what: str) -> PolicyError:
         names = " or ".join(self._provider.key_variables)
         return PolicyError(
-            f"model {self._model_path} needs an API key: set {names} in the environment or in the run's secrets",
+            f"the API key for model {self._model_path} {what}: set {names} in the environment or in the run's secrets",
             kind="authentication",
             status=401,
         )
@@ -304,7 +310,7 @@ class OpenAICompatiblePolicy:
                 break
         if 300 <= response.status_code < 400:
             text = f"{self._base} redirects to {response.headers.get('location')}: give that address as the base URL"
-            return PolicyError(self._scrub.line(text), kind="protocol")
+            return PolicyError(self._scrub.line(text), kind="not_found", status=404)
         text = raw.decode("utf-8", "replace")
         return self._scrubbed(read_error(response.status_code, text, response.headers, url=str(response.url)))
 

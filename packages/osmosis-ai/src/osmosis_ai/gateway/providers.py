@@ -153,16 +153,23 @@ OPENAI_COMPATIBLE: Mapping[str, Provider] = {provider.prefix: provider for provi
 
 LITELLM_ONLY = frozenset(
     """
-    ai21 aiml aiohttp_openai amazon_nova anthropic anthropic_text aws_polly azure azure_ai azure_text bedrock
-    bedrock_mantle bytez chatgpt clarifai cloudflare cohere cohere_chat cometapi compactifai custom custom_openai
-    databricks datarobot empower galadriel gemini gigachat github github_copilot gradient_ai helicone heroku
-    huggingface infinity jina_ai langgraph lemonade maritalk meta morph nano-gpt nlp_cloud oci oobabooga openai_like
-    ovhcloud palm petals predibase publicai ragflow reka replicate sagemaker sagemaker_chat sap snowflake synthetic
-    tencent text-completion-codestral text-completion-openai triton v0 vertex_ai vertex_ai_beta vllm voyage watsonx
-    watsonx_text xiaomi_mimo xinference
+    a2a a2a_agent abliteration ai21 aiand aihubmix aiml aiohttp_openai amazon_nova anthropic anthropic_text apertis
+    assemblyai auto_router aws_polly aws_textract azure azure_ai azure_speech azure_text bedrock bedrock_mantle
+    bespoke bigmodel black_forest_labs bytez charity_engine chatgpt clarifai clf_ai_gateway cloudflare cognition
+    cohere cohere_chat cometapi compactifai coralbricks cortecs crusoe cursor custom custom_openai darkbloom
+    databricks databricks_agent datarobot deepgram dotprompt edenai elevenlabs empiriolabs empower eu_jev fal_ai
+    galadriel gdc gemini gigachat github github_copilot gmi gradient_ai helicone heroku hostinger_router huggingface
+    humanloop inferenceapis infinity jina_ai kyma langflow langfuse langgraph laya lemonade libertai litellm_agent
+    llamagate manus maritalk meta microsoft_365_copilot milvus mongodb morph nace nadir nano-gpt neosantara
+    nlp_cloud nvidia_riva oci oobabooga openai_like opencode_go openinfer opensearch ovhcloud palm parallel_ai
+    parasail petals pg_vector pinstripes predibase prism publicai qwen_ai_platform qwencloud ragflow recraft reducto
+    refuseless reka replicate runwayml s3_vectors sagemaker sagemaker_chat sagemaker_nova sail sap sarvam scaledown
+    scx-ai snowflake soniox stability strands_decider streamlake synthetic tencent tensormesh
+    text-completion-codestral text-completion-inception text-completion-openai topaz transcribe triton typesafe v0
+    valkey veniceai vertex_ai vertex_ai_beta vllm voyage wally watsonx watsonx_text xiaomi_mimo xinference zerogpu
     """.split()
 )
-"""Prefixes that LiteLLM speaks and we do not."""
+"""Prefixes that LiteLLM 1.110 knows and we do not speak ourselves."""
 
 LITELLM_KEYS: Mapping[str, tuple[str, ...]] = {
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),

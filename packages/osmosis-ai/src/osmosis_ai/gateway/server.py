@@ -245,7 +245,9 @@ class Gateway:
                 "/v1/rollouts/{rollout_id}/responses", _Endpoint(self, "responses", responses_call), methods=["POST"]
             ),
         ]
-        return Starlette(routes=routes, exception_handlers={404: not_found, 405: not_found})
+        application = Starlette(routes=routes, exception_handlers={404: not_found, 405: not_found})
+        application.router.redirect_slashes = False
+        return application
 
     def _authorized(self, scope: Scope) -> _Open | None:
         """The open session of the path, if the request carries its key. Takes the same time whatever is wrong."""

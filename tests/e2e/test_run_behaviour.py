@@ -357,6 +357,109 @@ async def test_a_foreign_server_on_the_port_is_found_out(stub, tmp_path):
         server.shutdown()
 
 
+async def test_a_server_with_a_key_of_its_own_is_told_so(stub, tmp_path):
+    main = ew.MAIN.replace(
+        "create_rollout_server(backend=backend)", 'create_rollout_server(backend=backend, api_key="k")'
+    )
+    with pytest.raises(pool.ServerStartError, match="api_key of its own"):
+        await ew.evaluate(ew.make_workspace(tmp_path, main=main), name="r")
+
+
+async def test_a_server_that_refuses_a_rollout_fails_it_at_once(stub, tmp_path):
+    main = """
+import os, uvicorn
+from fastapi import FastAPI, Response
+app = FastAPI()
+@app.get("/health")
+def health(): return {"status": "ok"}
+@app.post("/rollout")
+def rollout(): return Response('{"detail":"not this one"}', 422)
+uvicorn.run(app, port=int(os.environ["_OSMOSIS_ROLLOUT_PORT"]), log_level="error")
+"""
+    report = await ew.evaluate(ew.make_workspace(tmp_path, rows("one", "two"), main=main), name="r")
+    assert report.status == "finished" and report.failed == 2 and not attempts(report.run_dir)
+    assert {failure.code for failure in report.failures} == {"rollout_protocol_error"}
+    assert "not this one" in report.failures[0].message
+
+
+async def test_a_hung_rollout_costs_its_item_and_not_the_run(stub, tmp_path, monkeypatch):
+    quicken(monkeypatch)
+    monkeypatch.setattr(runner.Limits, "deadline_s", 1.0)
+    workspace = ew.make_workspace(tmp_path, rows("sleep 50", *(f"row {i}" for i in range(4))), capacity=1)
+    report = await ew.evaluate(workspace, name="r")
+    assert report.status == "finished" and report.succeeded == 4
+    (failure,) = report.failures
+    assert failure.code == "deadline" and failure.fault is Fault.INFRASTRUCTURE
+    assert [attempt["number"] for attempt in attempts(report.run_dir)] == [1, 2]
+
+
+async def test_agents_can_be_sent_to_an_address_of_ones_own(stub, tmp_path):
+    port = pool._free_port()
+    main = ew.MAIN.replace(
+        "        messages = list(ctx.prompt)",
+        "        print('URL', rollout.chat_completions_url)\n        messages = list(ctx.prompt)",
+    )
+    report = await ew.evaluate(
+        ew.make_workspace(tmp_path, rows("one"), main=main),
+        name="r",
+        listener_port=port,
+        advertise_url=f"http://localhost:{port}/",
+    )
+    assert report.succeeded == 1
+    assert f"URL http://localhost:{port}/v1/rollouts/" in (report.run_dir / "logs.txt").read_text()
+
+
+async def test_a_tunnel_that_ends_halts_the_run_and_blames_nobody(stub, tmp_path, monkeypatch):
+    program = tmp_path / "bin/cloudflared"
+    program.parent.mkdir()
+    program.write_text(
+        "#!/bin/sh\necho https://quiet-otter.trycloudflare.com\necho Registered tunnel connection\nsleep 3\nexit 4\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(execution.Tunnel, "probes_after_signal", 1)
+    workspace = ew.make_workspace(tmp_path / "w", rows("sleep 40", "sleep 40", "sleep 40"), capacity=2)
+    warnings: list[str] = []
+
+    class Watcher(SilentObserver):
+        def warning(self, code, message):
+            warnings.append(message)
+
+    report = await ew.evaluate(workspace, name="r", tunnel="cloudflared", observer=Watcher())
+    assert report.status == "incomplete" and report.halt_code == "tunnel_exit" and report.failed == 0
+    assert "exited with code 4" in report.halt_reason and report.cancelled == 2
+    assert any("cannot be tried" in warning for warning in warnings)
+    assert not (report.run_dir / "tunnel.json").exists()
+
+
+async def test_a_limit_on_an_unknown_price_is_warned_about(stub, tmp_path):
+    warnings: list[str | None] = []
+
+    class Watcher(SilentObserver):
+        def warning(self, code, message):
+            warnings.append(code)
+
+    await ew.evaluate(ew.make_workspace(tmp_path), name="r", max_cost_usd=1.0, observer=Watcher())
+    assert warnings == ["MAX_COST_UNKNOWN_PRICE"]
+
+
+def test_a_file_size_limit_ends_the_run_and_the_next_one_finishes_it(stub, tmp_path):
+    import resource
+    import subprocess
+
+    workspace = ew.make_workspace(tmp_path, rows(*(f"row {i}" for i in range(40))))
+    command = [sys.executable, ew.__file__, str(workspace)]
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))  # noqa: E731
+    first = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False)
+    assert first.returncode == 1, first.stderr
+    kept = events(workspace / ".osmosis/evals/r")
+    assert 0 < len(kept) < 40
+    second = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert second.returncode == 0, second.stderr
+    found = events(workspace / ".osmosis/evals/r")
+    assert found[: len(kept)] == kept and len({event["row_index"] for event in found}) == 40 == len(found)
+
+
 async def test_the_cost_limit_stops_dispatch(stub, tmp_path):
     from osmosis_ai.gateway.policy import ChatDelta, Usage
 

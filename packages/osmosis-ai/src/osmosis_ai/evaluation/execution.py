@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from osmosis_ai.consts import PACKAGE_VERSION
+from osmosis_ai.errors import OsmosisError
 from osmosis_ai.evaluation.environment import RolloutEnvironment, cache_dir, prepare_environment
 from osmosis_ai.evaluation.observer import Observer, Relay, Tally
 from osmosis_ai.evaluation.pool import RolloutPool, ServerSpec
@@ -32,6 +34,7 @@ from osmosis_ai.evaluation.verdict import Attempt, Outcome, Verdict, WorkItem
 from osmosis_ai.gateway.server import Gateway
 
 if TYPE_CHECKING:
+    from osmosis_ai.evaluation.projection import Projection
     from osmosis_ai.gateway.policy import Policy
 
 END_GRACE_S = 5.0
@@ -70,19 +73,29 @@ class Execution:
         if run.resumed_count:
             self.note("INFO", "resume", f"{run.resumed_count} of {run.total_count} items have their verdict", {})
         try:
-            with self._signal_handlers(), self._secrets_in_environment():
+            with self._signal_handlers(), self._secrets_in_environment(), self._logging_into_the_log():
                 return await self._stages()
         except asyncio.CancelledError:
             if not self._signals:
                 raise
             self.note("WARNING", "run", "interrupted before the first rollout", {})
-            raise Interrupted("Interrupted.") from None
+            raise self._interrupted() from None
+        except Interrupted:
+            self.note("WARNING", "run", "interrupted for the second time", {})
+            raise self._interrupted() from None
         except BaseException as error:
             self.note("ERROR", "run", f"ended: {error}" if str(error) else f"ended: {type(error).__name__}", {})
             raise
         finally:
             self._log.close()
             self._relay.close()
+
+    def _interrupted(self) -> Interrupted:
+        name = self._run.name
+        return Interrupted(
+            f"Interrupted. Every verdict so far is kept; the same command with --name {name} goes on from there.",
+            details={"run_name": name},
+        )
 
     def note(self, level: str, step: str, message: str, details: Mapping[str, Any]) -> None:
         """Add a line to logs.txt, and show it to a verbose observer."""
@@ -272,8 +285,10 @@ class Execution:
         return outcome
 
     async def _watch_tunnel(self, runner: Runner) -> None:
+        """Halt when the tunnel ends, and give up what is in flight: its agents no longer reach the policy."""
         assert self._tunnel is not None
         runner.halt("tunnel_exit", await self._tunnel.death())
+        self._stop.rise()
 
     async def _end(self, gateway: Gateway, pool: RolloutPool, trials: TrialFiles | None) -> None:
         """End everything that was started, whatever happened; a cancellation does not stop this."""
@@ -287,14 +302,22 @@ class Execution:
             if isinstance(result, BaseException):
                 self.note("ERROR", "run", f"while ending: {type(result).__name__}: {result}", {})
 
-    def _finish(self, outcome: RunOutcome, projection: Any) -> RunReport:
+    def _finish(self, outcome: RunOutcome, projection: Projection) -> RunReport:
         run = self._run
         if outcome.halt_reason is not None:
             self.note("WARNING", "dispatch", f"halted: {outcome.halt_reason}", {"code": outcome.halt_code})
         if (outcome.halt_code or "").startswith("policy_"):
             forget(self._policy.model, os.environ, cache_dir=cache_dir())
         status = run.status(outcome)
-        document = projection.finish(status)
+        try:
+            document = projection.finish(status)
+        except OsmosisError as error:
+            if outcome.halt_reason is None:
+                raise
+            self._warn(error.message)  # the disk that ended the walk; the next start makes the snapshots
+            document = projection.metrics("incomplete")
+        if outcome.error is not None and not isinstance(outcome.error, OsmosisError):
+            raise outcome.error
         if self._log.failed:
             self._relay.warning(None, self._log.failed)
         report = run.report(outcome, document)
@@ -343,6 +366,23 @@ class Execution:
                 loop.remove_signal_handler(number)
                 if before[number] is not None:
                     signal.signal(number, before[number])
+
+    @contextlib.contextmanager
+    def _logging_into_the_log(self) -> Generator[None]:
+        """What libraries log at WARNING and above goes to logs.txt; stderr is for our own lines."""
+        note = self.note
+
+        class Lines(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                with contextlib.suppress(Exception):
+                    note("WARNING", "run", f"{record.name}: {self.format(record)}", {})
+
+        handler = Lines(logging.WARNING)
+        logging.getLogger().addHandler(handler)
+        try:
+            yield
+        finally:
+            logging.getLogger().removeHandler(handler)
 
     @contextlib.contextmanager
     def _secrets_in_environment(self) -> Generator[None]:

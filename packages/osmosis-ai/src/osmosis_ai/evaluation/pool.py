@@ -102,6 +102,7 @@ class Server:
         hung: Whether it was given up because it no longer answered.
         where: The traceback of a blocked server's main thread.
         answered_at: When it last answered anything (monotonic).
+        clients: Those that are not lent.
         in_flight: Rollouts that are on it.
         company: How many were on it when it was lost.
     """
@@ -109,10 +110,11 @@ class Server:
     child: Child
     port: int
     instance_id: str
-    client: RolloutClient
-    http: httpx.AsyncClient
+    api_key: str
+    admission_timeout_s: float | None
     lost: asyncio.Future[str]
     lines: deque[str]
+    clients: list[RolloutClient] = field(default_factory=list)
     health: dict[str, Any] = field(default_factory=dict)
     sdk_version: str | None = None
     hung: bool = False
@@ -121,6 +123,48 @@ class Server:
     in_flight: int = 0
     company: int = 0
     watcher: asyncio.Task[None] | None = None
+
+    def lend(self) -> RolloutClient:
+        """Give a client for one rollout, or one question; `give_back` it.
+
+        Each has a connection of its own: httpx looks at every connection of a client for every request, which makes a
+        shared one cost more the more rollouts are in flight.
+        """
+        if self.clients:
+            return self.clients.pop()
+        from osmosis_ai.rollout.client import RolloutClient
+
+        url = f"http://127.0.0.1:{self.port}"
+        http = httpx.AsyncClient(
+            base_url=url,
+            trust_env=False,  # never a proxy to ourselves
+            verify=False,  # noqa: S501 - there is no TLS on loopback, and loading certificates takes 20 ms
+            timeout=httpx.Timeout(10.0, read=LEASE_S + 10.0, pool=None),  # a blocked server is noticed by the watch
+            limits=httpx.Limits(keepalive_expiry=60),
+            event_hooks={"response": [self._answered]},
+        )
+        return RolloutClient(
+            url=url, http_client=http, admission_timeout_sec=self.admission_timeout_s, api_key=self.api_key
+        )
+
+    def give_back(self, client: RolloutClient) -> None:
+        """Take a client for the next rollout."""
+        self.clients.append(client)
+
+    async def get_health(self, limit_s: float) -> httpx.Response:
+        """Ask for /health.
+
+        Raises:
+            httpx.HTTPError: No answer in time.
+        """
+        client = self.lend()
+        try:
+            return await client.http.get("/health", headers=client.headers, timeout=limit_s)
+        finally:
+            self.give_back(client)
+
+    async def _answered(self, _: httpx.Response) -> None:
+        self.answered_at = time.monotonic()
 
     @property
     def killed(self) -> bool:
@@ -244,8 +288,6 @@ class RolloutPool:
             return server
 
     def _spawn(self, port: int) -> Server:
-        from osmosis_ai.rollout.client import RolloutClient
-
         spec = self._spec
         instance_id = uuid.uuid4().hex
         env = dict(spec.environ)
@@ -275,26 +317,8 @@ class RolloutPool:
             )
         except OSError as error:
             raise ServerStartError(f"The rollout server cannot be started: {error}") from error
-        server: Server
-
-        async def answered(_: httpx.Response) -> None:
-            server.answered_at = time.monotonic()
-
-        http = httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{port}",
-            trust_env=False,  # never a proxy to ourselves
-            timeout=httpx.Timeout(10.0, read=LEASE_S + 10.0, pool=None),  # a blocked server is noticed by the watch
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=60),
-            event_hooks={"response": [answered]},
-        )
-        client = RolloutClient(
-            url=f"http://127.0.0.1:{port}",
-            http_client=http,
-            admission_timeout_sec=spec.admission_timeout_s,
-            api_key=self.api_key,
-        )
         lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        server = Server(child, port, instance_id, client, http, lost, lines)
+        server = Server(child, port, instance_id, self.api_key, spec.admission_timeout_s, lost, lines)
         write_owned(spec.record_path, own(child.pid, instance_id=instance_id, port=port))
         self._log("INFO", "server", "started the rollout server", {"pid": child.pid, "port": port})
         return server
@@ -311,9 +335,7 @@ class RolloutPool:
             if not server.child.alive:
                 raise self._exit_error(server)
             try:
-                response = await server.http.get(
-                    "/health", headers={"Authorization": f"Bearer {self.api_key}"}, timeout=HEALTH_REQUEST_LIMIT_S
-                )
+                response = await server.get_health(HEALTH_REQUEST_LIMIT_S)
             except httpx.HTTPError as error:
                 if not isinstance(error, httpx.ConnectError):
                     problem = f"GET /health: {type(error).__name__}"
@@ -400,7 +422,7 @@ class RolloutPool:
     async def _heartbeat(self, server: Server, patience_s: float) -> None:
         limit_s = min(HEALTH_REQUEST_LIMIT_S, max(1.0, patience_s))
         with contextlib.suppress(httpx.HTTPError):
-            await server.http.get("/health", headers={"Authorization": f"Bearer {self.api_key}"}, timeout=limit_s)
+            await server.get_health(limit_s)
 
     async def _look_inside(self, server: Server) -> bool:
         """Have a silent server print where its main thread stands; whether that is in a grader."""
@@ -434,8 +456,9 @@ class RolloutPool:
         if not server.lost.done():
             server.lost.set_result("the rollout server was stopped")
         confirmed = await server.child.stop(grace_s)
-        await server.client.aclose()
-        await server.http.aclose()
+        for client in server.clients:
+            await client.aclose()
+            await client.http.aclose()
         return confirmed
 
 

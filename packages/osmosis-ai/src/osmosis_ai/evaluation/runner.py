@@ -218,16 +218,22 @@ class Runner:
         self._background: set[asyncio.Task[None]] = set()
         self._waiting = 0  # retries whose delay is not over
         self._exhausted_in_a_row = 0
+        self._price_unknown = False
         self._drained = False  # the items have run out
         self._broken = False  # nothing in flight can be recorded any more
 
     def call_ended(self, rollout_id: str, call: CallRecord) -> None:
         """Count what a chat call cost; the gateway's `on_call`."""
+        limit = self._limits.max_cost_usd
         if call.cost_usd is not None:
             self.outcome.spent_usd += call.cost_usd
-            limit = self._limits.max_cost_usd
             if limit is not None and self.outcome.spent_usd >= limit:
                 self._halt("max_cost", f"the calls of this run cost {self.outcome.spent_usd:.4f} of {limit:g} USD")
+        elif limit is not None and call.response is not None and not self._price_unknown:
+            self._price_unknown = True
+            self._observer.warning(
+                "MAX_COST_UNKNOWN_PRICE", "The price of the model's calls is not known, so --max-cost cannot hold."
+            )
 
     def halt(self, code: str, reason: str) -> None:
         """Dispatch nothing more; what is in flight may end."""
@@ -380,8 +386,9 @@ class Runner:
     ) -> tuple[RolloutResultResponse | None, RolloutStatus, Judgement | None]:
         limits = self._limits
         handle: RolloutHandle | None = None
+        client = server.lend()
         try:
-            handle = await server.client.run_rollout_async(
+            handle = await client.run_rollout_async(
                 initial_messages=[dict(message) for message in item.messages],
                 chat_completions_url=url,
                 rollout_id=rollout_id,
@@ -416,12 +423,17 @@ class Runner:
         finally:
             if handle is not None and not handle.done():
                 handle.close()
+            server.give_back(client)
         return None, handle.phase if handle is not None else RolloutStatus.QUEUED, judgement
 
     def _cancel_soon(self, server: Server, rollout_id: str) -> None:
         async def cancel() -> None:
-            with contextlib.suppress(Exception):
-                await server.client.cancel_rollout(rollout_id)
+            client = server.lend()
+            try:
+                with contextlib.suppress(Exception):  # the lease ends the rollout anyway
+                    await client.cancel_rollout(rollout_id)
+            finally:
+                server.give_back(client)
 
         task = asyncio.create_task(cancel())
         self._background.add(task)

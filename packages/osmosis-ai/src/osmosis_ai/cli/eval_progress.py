@@ -147,7 +147,6 @@ class LiveProgress(Progress):
         self.running += 1
 
     def attempt(self, attempt: Attempt) -> None:  # noqa: D102
-        self.running = max(0, self.running - 1)
         failure = attempt.failure
         reason = clean(failure.message).split("\n", 1)[0][:160]
         self.console.print(

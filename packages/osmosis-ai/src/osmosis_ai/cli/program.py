@@ -50,7 +50,7 @@ class CommandGroup(click.Group):
     """A group made from the tree's data; it imports a command's module only to run or explain that command."""
 
     def __init__(self, name: str, entries: Mapping[str, Entry], **kwargs: Any) -> None:
-        super().__init__(name, **kwargs)
+        super().__init__(name, subcommand_metavar="COMMAND [ARGS]...", **kwargs)
         self.entries = entries
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -233,8 +233,7 @@ def _fail(error: Exception, output: Output, command: str, program: str) -> int:
         case ModuleNotFoundError() if extra := _MISSING_EXTRA.search(str(error)):
             known = ValidationError(str(error), details={"missing_module": error.name, "extra": extra[1]})
         case OSError() if error.errno is not None:
-            place = f"{error.filename}: " if error.filename is not None else ""
-            known = ValidationError(f"{place}{error.strerror or error}", details={"errno": error.errno})
+            known = ValidationError(_file_problem(error), details={"errno": error.errno})
         case _:
             known = _internal(error, output)
     try:
@@ -246,6 +245,17 @@ def _fail(error: Exception, output: Output, command: str, program: str) -> int:
     if isinstance(error, OSError):
         _abandon_stdout(only_if_broken=True)
     return known.exit_status
+
+
+def _file_problem(error: OSError) -> str:
+    """What a file or the system refused, with the place where it is known."""
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror or error}"
+    try:
+        os.getcwd()  # noqa: PTH109 - pathlib costs half a start-up
+    except FileNotFoundError:
+        return "The current directory no longer exists; change to another one."
+    return error.strerror or str(error)
 
 
 def _internal(error: Exception, output: Output) -> OsmosisError:

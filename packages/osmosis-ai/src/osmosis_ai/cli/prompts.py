@@ -67,8 +67,6 @@ def keys_unseen() -> Generator[None]:
 def _read_line(prompt: str, *, hidden: bool) -> str:
     """One line from the terminal, read key by key."""
     descriptor = sys.stdin.fileno()
-    sys.stderr.write(prompt)
-    sys.stderr.flush()
     before = termios.tcgetattr(descriptor)
     typed = b""
     try:
@@ -76,6 +74,8 @@ def _read_line(prompt: str, *, hidden: bool) -> str:
         mode = termios.tcgetattr(descriptor)
         mode[3] &= ~termios.ISIG  # Ctrl-C comes as a key
         termios.tcsetattr(descriptor, termios.TCSADRAIN, mode)
+        sys.stderr.write(prompt)  # only now, so that no key typed in answer is echoed or ends the program
+        sys.stderr.flush()
         while True:
             key = os.read(descriptor, 1)
             if key in (b"\r", b"\n"):

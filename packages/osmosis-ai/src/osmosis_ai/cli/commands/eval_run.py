@@ -19,7 +19,7 @@ class _PanelledCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         everyday, advanced = [], []
         for parameter in self.get_params(ctx):
-            if (record := parameter.get_help_record(ctx)) is not None:
+            if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)) is not None:
                 (advanced if parameter.name in self.advanced else everyday).append(record)
         for title, records in (("Options", everyday), ("Advanced", advanced)):
             with formatter.section(title):

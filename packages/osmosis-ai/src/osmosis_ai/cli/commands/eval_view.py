@@ -10,10 +10,12 @@ from osmosis_ai.errors import ValidationError
 
 @click.command("view")
 @click.argument("run")
-@click.option("--row", type=click.IntRange(min=0), metavar="ROW", help="Show this row of the dataset (from 0).")
-@click.option("--run", "attempt", type=click.IntRange(min=0), metavar="N", help="Which attempt at the row (from 0).")
+@click.option("--row", type=click.IntRange(min=0), metavar="ROW", help="Show this row of the dataset, from 0.")
+@click.option("--run", "attempt", type=click.IntRange(min=0), metavar="N", help="Which attempt at the row, from 0.")
 @click.option("--failed", is_flag=True, help="Only rollouts that failed.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Length of the list.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, metavar="N", help="Length of the list."
+)
 @click.option("--all", "everything", is_flag=True, help="The whole list.")
 def command(
     run: str, row: int | None, attempt: int | None, failed: bool, limit: int, everything: bool

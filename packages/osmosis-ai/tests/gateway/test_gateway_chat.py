@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from gateway_rig import MULTIPLY, QUESTION, MakeRig
-from osmosis_ai.errors import ConflictError, NetworkError
+from osmosis_ai.errors import ConflictError, NetworkError, ValidationError
 from osmosis_ai.gateway.record import CallRecord
 from osmosis_ai.gateway.server import Gateway, Timing
 from stub_provider import Behaviour, StubProvider
@@ -143,6 +143,25 @@ async def test_a_rollout_has_one_session_at_a_time(rig: MakeRig) -> None:
         one.gateway.open("rollout-1")
     await one.close()
     assert one.gateway.open("rollout-1").key != one.session.key
+
+
+@pytest.mark.parametrize("rollout_id", ["", "a/b"])
+async def test_an_id_that_is_no_path_segment_is_refused(rig: MakeRig, rollout_id: str) -> None:
+    one = await rig("text")
+    with pytest.raises(ValidationError, match="path segment"):
+        one.gateway.open(rollout_id)
+
+
+async def test_a_rollout_that_closes_while_its_call_arrives_makes_no_call(rig: MakeRig, stub: StubProvider) -> None:
+    one = await rig("text")
+
+    async def slowly() -> Any:
+        yield b'{"messages": '
+        await one.close()
+        yield b'[{"role": "user", "content": "x"}]}'
+
+    assert (await one.client.post("/chat/completions", content=slowly())).status_code == 401
+    assert stub.completions == []
 
 
 @pytest.mark.parametrize(

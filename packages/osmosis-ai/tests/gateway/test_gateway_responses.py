@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from gateway_rig import MakeRig
 from osmosis_ai.gateway.policy import PolicyError
-from osmosis_ai.gateway.responses_face import input_messages, parse_responses
+from osmosis_ai.gateway.responses_input import input_messages, parse_responses
 from stub_provider import StubProvider
 
 

@@ -28,6 +28,9 @@ class PolicyCall:
         index: Its number among the rollout's calls.
         request: None when the caller's body never became one; then only `refused` is of use.
         route: The face it came through.
+
+    Attributes:
+        recorded: Whether `record` was made.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class PolicyCall:
         self._first_token_s: float | None = None
         self._retries = 0
         self._assembly: Assembly | None = None
+        self.recorded = False
 
     async def run(self, forward: Forward | None = None) -> Assembly:
         """Get the whole answer, handing each piece to `forward` as it comes.
@@ -100,6 +104,7 @@ class PolicyCall:
             error: What the caller was told went wrong.
             cancelled: The caller hung up, or the rollout was closed.
         """
+        self.recorded = True
         assembly = self._assembly
         whole = assembly is not None and error is None and not cancelled
         usage = assembly.usage if assembly is not None else None

@@ -1,7 +1,8 @@
 """The gateway: per-rollout chat routes on Starlette and uvicorn, in the caller's event loop.
 
-Owns sockets, keys, streaming, keep-alive, hang-ups and the sessions. What a caller may say is `rules`, how answers look
-is `chat_face` and `responses_face`, how a call is made and retried is `call` and `limiter`, who answers is a `Policy`.
+Owns the routes, keys, streaming, keep-alive and hang-ups. What a caller may say is `rules` and `responses_input`, how
+answers look is `chat_face` and `responses_face`, how a call is made and retried is `call` and `limiter`, what a rollout
+has said so far is `session`, who answers is a `Policy`.
 """
 
 from __future__ import annotations
@@ -11,30 +12,35 @@ import contextlib
 import hmac
 import importlib.util
 import logging
-import secrets
 import socket
-from collections.abc import Awaitable, Callable, Generator, MutableMapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any, Protocol
-from urllib.parse import quote
 
-from osmosis_ai.errors import ConflictError, NetworkError
+from osmosis_ai.errors import ConflictError, NetworkError, ValidationError
 from osmosis_ai.extras import optional_imports
 from osmosis_ai.gateway.assembly import Assembly
 from osmosis_ai.gateway.call import PolicyCall
 from osmosis_ai.gateway.chat_face import PING, ChatFace, compact_json, error_body, error_status
+from osmosis_ai.gateway.exchange import (
+    JSON_HEADERS,
+    STREAM_HEADERS,
+    HungUpError,
+    Receive,
+    Scope,
+    Send,
+    Wire,
+    hang_up,
+    read_body,
+)
 from osmosis_ai.gateway.limiter import Limiter
-from osmosis_ai.gateway.memory import ReasoningMemory
 from osmosis_ai.gateway.policy import ChatRequest, Policy, PolicyError
 from osmosis_ai.gateway.prices import PriceTable, shipped_prices
-from osmosis_ai.gateway.record import CallRecord, SessionRecord, share_messages
-from osmosis_ai.gateway.responses_face import ResponsesFace, parse_responses
+from osmosis_ai.gateway.record import CallRecord, SessionRecord
+from osmosis_ai.gateway.responses_face import ResponsesFace
+from osmosis_ai.gateway.responses_input import parse_responses
 from osmosis_ai.gateway.rules import MAX_BODY_BYTES, parse_chat, parse_json_object
-
-type Scope = MutableMapping[str, Any]
-type Message = MutableMapping[str, Any]
-type Receive = Callable[[], Awaitable[Message]]
-type Send = Callable[[Message], Awaitable[None]]
+from osmosis_ai.gateway.session import OpenSession, Session
 
 _log = logging.getLogger(__name__)
 
@@ -54,15 +60,6 @@ class Timing:
     space_s: float = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
-    """What an agent needs: agents append `/chat/completions` or `/responses` to the URL."""
-
-    rollout_id: str
-    url: str
-    key: str = field(repr=False)
-
-
 class Face(Protocol):
     """How one reply looks; made by a route, driven by the gateway."""
 
@@ -80,21 +77,6 @@ class Asked:
     request: ChatRequest
     model: str
     face: Callable[[str], Face]
-
-
-class _Open:
-    """A session's state while it lives."""
-
-    def __init__(self, session: Session, *, keep_alive: bool) -> None:
-        self.session = session
-        self.keep_alive = keep_alive
-        self.key = session.key.encode()
-        self.records: list[CallRecord] = []
-        self.started = 0
-        self.memory = ReasoningMemory()
-        self.last_request: ChatRequest | None = None
-        self.tasks: set[asyncio.Task[Any]] = set()
-        self.closed = False
 
 
 class Gateway:
@@ -132,7 +114,7 @@ class Gateway:
         self._on_call = on_call
         self._timing = timing or Timing()
         self._max_body = max_body_bytes
-        self._sessions: dict[str, _Open] = {}
+        self._sessions: dict[str, OpenSession] = {}
         self._server: Any = None
         self._serving: asyncio.Task[None] | None = None
 
@@ -192,13 +174,15 @@ class Gateway:
 
         Raises:
             ConflictError: The rollout has one already.
+            ValidationError: The id is no path segment.
         """
         if rollout_id in self._sessions:
             raise ConflictError(f"rollout {rollout_id!r} already has a gateway session; close it first")
-        url = f"{self._base}/v1/rollouts/{quote(rollout_id, safe='')}"
-        session = Session(rollout_id, url, secrets.token_hex(32))
-        self._sessions[rollout_id] = _Open(session, keep_alive=self._keep_alive)
-        return session
+        if not rollout_id or "/" in rollout_id:
+            raise ValidationError(f"rollout id {rollout_id!r} cannot be part of a URL: use one path segment")
+        state = OpenSession(rollout_id, self._base, keep_alive=self._keep_alive, on_call=self._on_call)
+        self._sessions[rollout_id] = state
+        return state.session
 
     async def close(self, rollout_id: str) -> SessionRecord:
         """End a session: its key dies, calls in flight are cancelled and recorded, the policy forgets it."""
@@ -215,7 +199,7 @@ class Gateway:
         except Exception:
             # what the rollout did is known and must not be lost to the policy's housekeeping
             _log.warning("the policy could not close the session of rollout %s", rollout_id, exc_info=True)
-        return SessionRecord(rollout_id, tuple(sorted(state.records, key=lambda record: record.index)))
+        return state.record()
 
     async def aclose(self) -> None:
         """Close all sessions and stop serving. The policy stays open: whoever made it closes it."""
@@ -249,7 +233,7 @@ class Gateway:
         application.router.redirect_slashes = False
         return application
 
-    def _authorized(self, scope: Scope) -> _Open | None:
+    def _authorized(self, scope: Scope) -> OpenSession | None:
         """The open session of the path, if the request carries its key. Takes the same time whatever is wrong."""
         given = b""
         for name, value in scope["headers"]:
@@ -264,33 +248,36 @@ class Gateway:
         self, route: str, parse: Callable[[dict[str, Any], str], Asked], scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Answer one request of a route."""
-        wire = _Wire(send)
+        wire = Wire(send)
         state = self._authorized(scope)
         if state is None:
-            await wire.reply(401, b'{"detail":"Unauthorized"}')
+            await wire.reply(401, _UNAUTHORIZED)
             return
-        index, state.started = state.started, state.started + 1
+        index = state.next_index()
         asked: Asked | None = None
         refusal: PolicyError | None = None
         try:
-            raw = await _read_body(scope, receive, self._max_body)
+            raw = await read_body(scope, receive, self._max_body)
             asked = parse(parse_json_object(raw), state.session.rollout_id)
-        except _HungUpError:
+        except HungUpError:
             return
         except PolicyError as error:
             refusal = error
-        request = None if asked is None else self._remembered(state, asked.request)
+        if state.closed:
+            await wire.reply(401, _UNAUTHORIZED)
+            return
+        request = None if asked is None else state.build_on(asked.request)
         model = (asked.model if asked is not None else "") or self.policy.model
         call = PolicyCall(index, request, policy=self.policy, limiter=self.limiter, prices=self._prices, route=route)
         if asked is None or request is None:
             assert refusal is not None
-            self._recorded(state, call.record(model=model, error=refusal))
+            state.keep(call.record(model=model, error=refusal))
             await wire.reply(refusal.status, compact_json(error_body(refusal)))
             return
         work = asyncio.create_task(self._work(state, call, asked.face(model), model, wire, stream=request.stream))
         state.tasks.add(work)
-        work.add_done_callback(state.tasks.discard)
-        watch = asyncio.create_task(_hang_up(receive))
+        work.add_done_callback(lambda task: _ended(task, state, call, model))
+        watch = asyncio.create_task(hang_up(receive))
         try:
             if request.stream:
                 await self._attend_stream(work, watch, wire)
@@ -302,25 +289,8 @@ class Gateway:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
 
-    def _remembered(self, state: _Open, request: ChatRequest) -> ChatRequest:
-        """The request with messages shared with the call before, and dropped reasoning put back."""
-        messages = request.messages
-        if state.last_request is not None:
-            messages = share_messages(messages, state.last_request.messages)
-        messages = state.memory.restore(messages)
-        request = ChatRequest(messages, request.tools, request.params, request.rollout_id, request.stream)
-        state.last_request = request
-        return request
-
-    def _recorded(self, state: _Open, record: CallRecord) -> None:
-        state.records.append(record)
-        if record.response is not None:
-            state.memory.remember(record.response["message"])
-        if self._on_call is not None:
-            self._on_call(state.session.rollout_id, record)
-
     async def _work(
-        self, state: _Open, call: PolicyCall, face: Face, model: str, wire: _Wire, *, stream: bool
+        self, state: OpenSession, call: PolicyCall, face: Face, model: str, wire: Wire, *, stream: bool
     ) -> tuple[int, bytes]:
         """Make the call, streaming it as it comes; give status and body of a reply that is not streamed."""
 
@@ -329,26 +299,26 @@ class Gateway:
 
         try:
             if stream:
-                await wire.start(_STREAM_HEADERS)
+                await wire.start(STREAM_HEADERS)
                 await wire.body(face.opening())
             assembly = await call.run(forward if stream else None)
         except PolicyError as error:
-            self._recorded(state, call.record(model=model, error=error))
+            state.keep(call.record(model=model, error=error))
             if stream:
                 await wire.body(face.failure(error), last=True)
             return error_status(error), compact_json(error_body(error))
         except asyncio.CancelledError:
-            self._recorded(state, call.record(model=model, cancelled=True))
+            state.keep(call.record(model=model, cancelled=True))
             if stream:
                 await wire.body(face.failure(_closed_error()), last=True)
             raise
-        self._recorded(state, call.record(model=model))
+        state.keep(call.record(model=model))
         if stream:
             await wire.body(face.closing(assembly), last=True)
             return 200, b""
         return 200, face.whole(assembly)
 
-    async def _attend_stream(self, work: asyncio.Task[Any], watch: asyncio.Task[None], wire: _Wire) -> None:
+    async def _attend_stream(self, work: asyncio.Task[Any], watch: asyncio.Task[None], wire: Wire) -> None:
         """Until the stream ends: comments into its silence, an end when the caller hangs up."""
         while not work.done():
             quiet_for = self._timing.ping_s - wire.silent_s
@@ -362,7 +332,7 @@ class Gateway:
             work.result()
 
     async def _attend_reply(
-        self, work: asyncio.Task[tuple[int, bytes]], watch: asyncio.Task[None], wire: _Wire, *, keep_alive: bool
+        self, work: asyncio.Task[tuple[int, bytes]], watch: asyncio.Task[None], wire: Wire, *, keep_alive: bool
     ) -> None:
         """Until the answer is there: hang-ups, and spaces in keep-alive mode; then the reply."""
         while not work.done():
@@ -372,7 +342,7 @@ class Gateway:
                 return
             if not done:
                 if not wire.started:
-                    await wire.start(_JSON_HEADERS)
+                    await wire.start(JSON_HEADERS)
                 await wire.body(b" ")
         status, body = (503, compact_json(error_body(_closed_error()))) if work.cancelled() else work.result()
         if wire.started:
@@ -391,45 +361,7 @@ class _Endpoint:
         await self._gateway.serve(self._name, self._parse, scope, receive, send)
 
 
-class _HungUpError(Exception):
-    """The caller went away before its request was whole."""
-
-
-class _Wire:
-    """The reply side of one HTTP exchange, and how long it has been silent."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._clock = asyncio.get_running_loop().time
-        self._spoke_at = self._clock()
-        self.started = False
-
-    @property
-    def silent_s(self) -> float:
-        return self._clock() - self._spoke_at
-
-    async def start(self, headers: list[tuple[bytes, bytes]], status: int = 200) -> None:
-        self.started = True
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-
-    async def body(self, data: bytes, *, last: bool = False) -> None:
-        self._spoke_at = self._clock()
-        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
-
-    async def reply(self, status: int, data: bytes) -> None:
-        # the gateway has retried already: `x-should-retry` keeps the openai client from doing it again
-        length = (b"content-length", str(len(data)).encode())
-        await self.start([*_JSON_HEADERS, length, *_NO_RETRY] if status >= 400 else [*_JSON_HEADERS, length], status)
-        await self.body(data, last=True)
-
-
-_JSON_HEADERS = [(b"content-type", b"application/json")]
-_NO_RETRY = [(b"x-should-retry", b"false")]
-_STREAM_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-]
+_UNAUTHORIZED = b'{"detail":"Unauthorized"}'
 _NOBODY = b"no session has this key, because it is no hexadecimal number"
 
 
@@ -443,6 +375,13 @@ def responses_call(body: dict[str, Any], rollout_id: str) -> Asked:
     """A call of the Responses route."""
     call = parse_responses(body, rollout_id)
     return Asked(call.request, call.caller_model, lambda model: ResponsesFace(model, body))
+
+
+def _ended(task: asyncio.Task[Any], state: OpenSession, call: PolicyCall, model: str) -> None:
+    """A call's task is over; one that was cancelled before its first step has left no record yet."""
+    state.tasks.discard(task)
+    if not call.recorded:
+        state.keep(call.record(model=model, cancelled=True))
 
 
 def _closed_error() -> PolicyError:
@@ -464,37 +403,3 @@ def _bind(host: str, port: int) -> socket.socket:
             f"the gateway cannot listen on {host}:{port}: {error.strerror}; choose another port or 0 for any"
         ) from error
     return listener
-
-
-async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The request body, refused with 413 as soon as it is known to be too large."""
-    parts: list[bytes] = []
-    size = 0
-    declared = next((int(v) for n, v in scope["headers"] if n == b"content-length" and v.isdigit()), 0)
-    more = declared <= limit
-    size = declared if not more else 0
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _HungUpError
-        part = message.get("body", b"")
-        size += len(part)
-        if size > limit:
-            break
-        parts.append(part)
-        more = message.get("more_body", False)
-    if size > limit:
-        raise PolicyError(
-            f"the request body is larger than {limit} bytes",
-            kind="bad_request",
-            status=413,
-            type="invalid_request_error",
-            provider_code="request_too_large",
-        )
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-async def _hang_up(receive: Receive) -> None:
-    """Returns when the caller hangs up."""
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -1,6 +1,7 @@
 """LocalBackend: slots, deadlines, grading, and every way an agent can go wrong without taking the process along."""
 
 import asyncio
+import re
 import sys
 import threading
 import time
@@ -387,16 +388,17 @@ async def test_no_time_at_all_means_the_agent_never_runs():
 
 async def test_time_in_the_queue_counts():
     async def run(ctx):
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.5)
         return []
 
     backend = local_backend(run, reward_one, max_concurrent=1)
     first, second = await asyncio.gather(
-        outcome_of(None, backend=backend, agent_timeout_sec=0.45),
-        outcome_of(None, backend=backend, agent_timeout_sec=0.45),
+        outcome_of(None, backend=backend, agent_timeout_sec=0.9),
+        outcome_of(None, backend=backend, agent_timeout_sec=0.9),
     )
     assert first.result.status == "success"
-    assert second.result.err_message == "workflow exceeded its 0.45s deadline (0.3s of it spent queued)"
+    message = second.result.err_message or ""
+    assert re.fullmatch(r"workflow exceeded its 0\.9s deadline \(0\.[5-9]s of it spent queued\)", message), message
 
 
 async def test_the_grader_has_its_own_full_time():

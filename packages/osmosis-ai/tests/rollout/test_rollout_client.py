@@ -240,9 +240,9 @@ async def test_a_full_server_is_asked_again_when_it_says():
 
 
 async def test_a_server_that_stays_full_is_given_up():
-    full = Response("full", status_code=429, headers={"Retry-After": "0"})
-    with pytest.raises(RolloutAdmissionTimeoutError, match=r"had no room for rollout r1 within 0\.3s"):
-        await run_on(Scripted(admit=[full]), admission_timeout_sec=0.3)
+    full = Response("full", status_code=429, headers={"Retry-After": "30"})
+    with pytest.raises(RolloutAdmissionTimeoutError, match="had no room for rollout r1 within 20s"):
+        await run_on(Scripted(admit=[full]), admission_timeout_sec=20)
 
 
 async def test_a_pending_admission_is_told_apart():

@@ -69,3 +69,18 @@ def test_the_server_loads_fastapi_only():
 @pytest.mark.parametrize("module", LIGHT)
 def test_each_light_module_imports_on_its_own(module):
     loaded_by(module)
+
+
+def test_logging_is_configured_only_when_nobody_has():
+    code = """
+import logging, sys
+from osmosis_ai.rollout import AgentWorkflow, LocalBackend
+from osmosis_ai.rollout.server import create_rollout_server
+if sys.argv[1] == "mine":
+    logging.basicConfig(level=logging.ERROR)
+create_rollout_server(backend=LocalBackend(workflow=AgentWorkflow), configure_logging=sys.argv[1] != "off")
+print(logging.getLogger().level, len(logging.getLogger().handlers))
+"""
+    for case, expected in (("none", "20 1"), ("mine", "40 1"), ("off", "30 0")):
+        done = subprocess.run([sys.executable, "-c", code, case], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == expected, case

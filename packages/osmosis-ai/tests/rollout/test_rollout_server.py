@@ -278,7 +278,7 @@ def test_only_a_digest_of_the_lease_is_kept():
 
 def test_a_poll_waits_for_a_change_and_then_answers_with_the_status_only():
     with hosted(server(result_wait_timeout_sec=0.4)) as url, httpx.Client(base_url=url, timeout=40) as http:
-        token = start(http, "sleep 1.2")
+        token = start(http, "sleep 3")
         assert poll(http, token).json() == {
             "rollout_id": "r1",
             "status": "running",
@@ -291,7 +291,7 @@ def test_a_poll_waits_for_a_change_and_then_answers_with_the_status_only():
         }
         before = time.monotonic()
         assert poll(http, token).json()["status"] == "running"  # nothing changed: the wait is over
-        assert 0.3 < time.monotonic() - before < 1.0
+        assert 0.3 < time.monotonic() - before < 2.0
         assert result_of(http, token)["status"] == "success"
 
 
@@ -326,9 +326,9 @@ def test_a_lease_that_nobody_renews_is_lost():
 
 
 def test_polling_keeps_the_lease():
-    app = server(result_wait_timeout_sec=0.2, polling_lease_timeout_sec=0.5)
+    app = server(result_wait_timeout_sec=0.2, polling_lease_timeout_sec=1.2)
     with hosted(app) as url, httpx.Client(base_url=url, timeout=40) as http:
-        assert result_of(http, start(http, "sleep 1.5"))["status"] == "success"
+        assert result_of(http, start(http, "sleep 2"))["status"] == "success"
 
 
 def test_an_agent_that_blocks_the_server_does_not_lose_leases():

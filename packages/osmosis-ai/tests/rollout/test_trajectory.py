@@ -65,7 +65,12 @@ def test_a_conversation_becomes_steps():
             {"tool_call_id": "c1", "function_name": "add", "arguments": {"a": 1}},
             {"tool_call_id": "call_1", "function_name": "unknown", "arguments": {"_raw": "{broken"}},
         ],
-        "metrics": {"prompt_tokens": 3, "completion_tokens": 2, "cached_tokens": 1},
+        "metrics": {
+            "prompt_tokens": 3,
+            "completion_tokens": 2,
+            "cached_tokens": 1,
+            "extra": {"prompt_tokens_details": {"cached_tokens": 1}},
+        },
         "llm_call_count": 1,
         "observation": {
             "results": [

@@ -267,9 +267,12 @@ def _metrics(message: Mapping[str, Any]) -> dict[str, Any] | None:
         count = _count(usage.get(responses)) if count is None else count
         if count is not None:
             metrics[name] = count
-    for details in (usage.get("prompt_tokens_details"), usage.get("input_tokens_details")):
-        if isinstance(details, Mapping) and (cached := _count(details.get("cached_tokens"))) is not None:
+    for parts in (usage.get("prompt_tokens_details"), usage.get("input_tokens_details")):
+        if isinstance(parts, Mapping) and (cached := _count(parts.get("cached_tokens"))) is not None:
             metrics["cached_tokens"] = cached
+    details = {key: json_value(value) for key, value in usage.items() if isinstance(value, Mapping)}
+    if details:
+        metrics["extra"] = details  # cached, reasoning and audio tokens as the provider names them
     cost = usage.get("cost")
     if isinstance(cost, (int, float)) and not isinstance(cost, bool) and math.isfinite(cost):
         metrics["cost_usd"] = float(cost)

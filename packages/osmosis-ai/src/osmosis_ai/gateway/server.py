@@ -117,6 +117,7 @@ class Gateway:
         self._sessions: dict[str, OpenSession] = {}
         self._server: Any = None
         self._serving: asyncio.Task[None] | None = None
+        self._stop: asyncio.Event | None = None
 
     # -- life cycle
 
@@ -155,6 +156,11 @@ class Gateway:
             def capture_signals(self) -> Generator[None]:
                 yield  # signals belong to the run, not to us
 
+            async def main_loop(self) -> None:
+                await self.on_tick(0)
+                await stop.wait()  # instead of waking ten times a second
+
+        stop = self._stop = asyncio.Event()
         self._server = Server(config)
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]), name="gateway")
         while not self._server.started:
@@ -205,8 +211,9 @@ class Gateway:
         """Close all sessions and stop serving. The policy stays open: whoever made it closes it."""
         for rollout_id in list(self._sessions):
             await self.close(rollout_id)
-        if self._server is not None and self._serving is not None:
+        if self._server is not None and self._serving is not None and self._stop is not None:
             self._server.should_exit = True
+            self._stop.set()
             await self._serving
             self._server = self._serving = None
 

@@ -131,3 +131,35 @@ def broken_nano(tmp_path: Path) -> Callable[[dict], Path]:
 @pytest.fixture(scope="session")
 def shape_config() -> Callable[[ModelShape], dict]:
     return lambda shape: asdict(shape)
+
+
+@pytest.fixture(scope="session")
+def make_tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """A Hugging Face folder of the tiny shape with random weights, for any engine."""
+    from safetensors.numpy import save_file
+
+    def make(seed: int) -> Path:
+        folder = tmp_path_factory.mktemp("tiny")
+        config = asdict(TINY) | {
+            "architectures": ["Qwen3ForCausalLM"],
+            "model_type": "qwen3",
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "tie_word_embeddings": True,
+            "use_sliding_window": False,
+            "rope_parameters": {"rope_type": "default", "rope_theta": TINY.rope_theta},
+            "bos_token_id": None,
+            "eos_token_id": 0,
+            "pad_token_id": 0,
+            "dtype": "float32",
+        }
+        (folder / "config.json").write_text(json.dumps(config))
+        save_file(random_parameters(TINY, seed), folder / "model.safetensors", {"format": "pt"})
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(make_tiny_folder: Callable[[int], Path]) -> Path:
+    return make_tiny_folder(0)

@@ -4,8 +4,9 @@ import pytest
 from osmosis_trainer.engine import backward, packing
 from osmosis_trainer.engine.arrays import np
 from osmosis_trainer.engine.backward import LayerGradient, TrainingDecoder, zero_gradients
-from osmosis_trainer.engine.lora import LoraConfig, LoraLayout
+from osmosis_trainer.engine.lora import LoraLayout
 from osmosis_trainer.engine.packing import TrainingSequence, packs
+from osmosis_trainer.engine.protocol import LoraConfig
 from osmosis_trainer.engine.sampling import SamplingParams, draw
 from osmosis_trainer.engine.weights import LayerWeights, SamplingWeights, fuse
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from osmosis_ai.errors import ValidationError
 
 from osmosis_trainer.datum import Datum
 from osmosis_trainer.engine.arrays import np
-from osmosis_trainer.engine.lora import LoraConfig
+from osmosis_trainer.engine.protocol import Capabilities, LoraConfig
 from osmosis_trainer.engine.weights import Array
 
 
@@ -21,6 +22,18 @@ def check_adapter_name(name: str, base: str) -> None:
     """
     if not name or name == base or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
         raise ValidationError(f"{name!r} cannot name an adapter; use letters, digits, '-', '_' and '.'.")
+
+
+def lora_config(engine: Capabilities, rank: int, alpha: float, seed: int, targets: Sequence[str] | None) -> LoraConfig:
+    """An adapter's config, its targets all there.
+
+    Raises:
+        ValidationError: A value is out of range, or the model has no such linear.
+    """
+    chosen = engine.targets if targets is None else tuple(targets)
+    if unknown := [name for name in chosen if name not in engine.targets]:
+        raise ValidationError(f"targets has {', '.join(unknown)}; {engine.base} has {', '.join(engine.targets)}.")
+    return LoraConfig(rank, alpha, seed, tuple(name for name in engine.targets if name in chosen))
 
 
 def check_state(path: Path, facts: dict[str, Any], engine: str, fingerprint: str) -> LoraConfig:

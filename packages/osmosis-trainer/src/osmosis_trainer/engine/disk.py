@@ -37,7 +37,8 @@ def write_state(path: Path, tensors: Mapping[str, Array], facts: Mapping[str, An
     from safetensors.numpy import save
 
     text = json.dumps(facts, sort_keys=True)
-    metadata = {"format": _FORMAT, "facts": text, "sha256": _digest(tensors, text)}
+    # one entry: safetensors puts several in random order, and equal states are to be equal files
+    metadata = {_FORMAT: json.dumps({"sha256": _digest(tensors, text), "facts": text})}
     data = save({name: np.ascontiguousarray(value) for name, value in tensors.items()}, metadata)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,15 +65,19 @@ def read_state(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         raise ValidationError(
             f"{path} is corrupt: {error}. Delete it and load an earlier state.", details={"file": str(path)}
         ) from error
-    if metadata.get("format") != _FORMAT:
-        raise ValidationError(f"{path} is no saved state of an adapter (its format is {metadata.get('format')!r}).")
-    text = metadata.get("facts", "")
-    if metadata.get("sha256") != _digest(tensors, text):
+    if _FORMAT not in metadata:
+        raise ValidationError(f"{path} is no saved state of an adapter, or of another version of osmosis-trainer.")
+    try:
+        stored = json.loads(metadata[_FORMAT])
+        sound = stored["sha256"] == _digest(tensors, stored["facts"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        sound = False
+    if not sound:
         raise ValidationError(
             f"{path} is corrupt: its checksum does not match its content. Delete it and load an earlier state.",
             details={"file": str(path)},
         )
-    return tensors, json.loads(text)
+    return tensors, json.loads(stored["facts"])
 
 
 def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from osmosis_ai.errors import ValidationError
-
 from osmosis_trainer.engine.arrays import np
 from osmosis_trainer.engine.backward import LayerGradient
+from osmosis_trainer.engine.protocol import LoraConfig
 from osmosis_trainer.engine.sampling import noise_key, uniforms
 from osmosis_trainer.engine.weights import Array, ModelShape, Parameters, SamplingWeights
 
@@ -23,41 +22,6 @@ TARGETS: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj",
 
 PEFT_PREFIX = "base_model.model."
 """What PEFT puts before a module's own name."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoraConfig:
-    """What an adapter looks like.
-
-    Attributes:
-        rank: Inner size.
-        alpha: The update is scaled by alpha / rank.
-        seed: Decides where it starts: A is drawn, B is zero, so a new adapter changes nothing.
-        targets: Which linears it changes.
-    """
-
-    rank: int = 16
-    alpha: float = 32.0
-    seed: int = 0
-    targets: tuple[str, ...] = TARGETS
-
-    def __post_init__(self) -> None:
-        wrong = []
-        if not 1 <= self.rank <= 1024:
-            wrong.append(f"rank is {self.rank}; it lies between 1 and 1024")
-        if not 0 < self.alpha < float("inf"):
-            wrong.append(f"alpha is {self.alpha}; it is a number above 0")
-        if unknown := [name for name in self.targets if name not in TARGETS]:
-            wrong.append(f"targets has {', '.join(unknown)}; there is {', '.join(TARGETS)}")
-        if not self.targets:
-            wrong.append("targets is empty; name at least one linear")
-        if wrong:
-            raise ValidationError("The LoRA adapter cannot be made: " + "; ".join(wrong) + ".")
-
-    @property
-    def scale(self) -> float:
-        """The factor on B A."""
-        return self.alpha / self.rank
 
 
 @dataclass(frozen=True, slots=True)

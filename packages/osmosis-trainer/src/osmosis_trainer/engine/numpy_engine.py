@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import shutil
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 from osmosis_ai.errors import ConflictError, NotFoundError, ValidationError
@@ -21,12 +20,19 @@ from osmosis_trainer.datum import Datum
 from osmosis_trainer.engine.adam import AdamState, adam_step
 from osmosis_trainer.engine.arrays import np
 from osmosis_trainer.engine.backward import LayerGradient, TrainingDecoder, zero_gradients
-from osmosis_trainer.engine.checks import check_adapter_name, check_state, checked_tokens
+from osmosis_trainer.engine.checks import check_state, checked_tokens
 from osmosis_trainer.engine.disk import read_state, write_folder, write_json, write_state
-from osmosis_trainer.engine.lora import TARGETS, LoraConfig, LoraLayout, peft_config
-from osmosis_trainer.engine.operations import Operations
+from osmosis_trainer.engine.lora import TARGETS, LoraLayout, peft_config
 from osmosis_trainer.engine.packing import TrainingSequence, packs
-from osmosis_trainer.engine.protocol import AdamConfig, Capabilities, ForwardResult, NonFiniteError, OptimResult
+from osmosis_trainer.engine.protocol import (
+    AdamConfig,
+    Capabilities,
+    ForwardResult,
+    LoraConfig,
+    NonFiniteError,
+    OptimResult,
+)
+from osmosis_trainer.engine.queued import QueuedEngine
 from osmosis_trainer.engine.sampler import SampledPiece, Sampler, SampleRequest
 from osmosis_trainer.engine.weights import Array, SamplingWeights, fuse, read_parameters, read_shape
 from osmosis_trainer.losses import LOSSES, LossConfig, TokenBatch, loss_metrics, per_token, surrogate, token_batch
@@ -58,7 +64,7 @@ class _Version:
     flat: Array | None
 
 
-class NumpyEngine:
+class NumpyEngine(QueuedEngine):
     """A `PolicyEngine` over one model folder.
 
     Args:
@@ -86,7 +92,7 @@ class NumpyEngine:
         self._fingerprint = _fingerprint(self._parameters)
         # arithmetic would hold up the event loop; one thread makes the order of operations that of the calls
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="osmosis-training")
-        self._operations = Operations(lambda work: self._thread.submit(work))
+        super().__init__(lambda work: self._thread.submit(work))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -102,48 +108,6 @@ class NumpyEngine:
             parameters=sum(value.size for value in self._parameters.values()),
         )
 
-    async def create_adapter(
-        self,
-        adapter: str,
-        *,
-        rank: int = 16,
-        alpha: float = 32.0,
-        seed: int = 0,
-        targets: Sequence[str] | None = None,
-        op_id: str | None = None,
-    ) -> None:
-        """See `PolicyEngine.create_adapter`."""
-        config = LoraConfig(rank, alpha, seed, TARGETS if targets is None else tuple(targets))
-        check_adapter_name(adapter, self._base)
-        await self._run("create_adapter", adapter, op_id, partial(self._create, adapter, config))
-
-    async def delete_adapter(self, adapter: str, *, op_id: str | None = None) -> None:
-        """See `PolicyEngine.delete_adapter`."""
-
-        def work() -> None:
-            self._adapter(adapter)
-            del self._adapters[adapter]
-
-        await self._run("delete_adapter", adapter, op_id, work)
-
-    async def publish(self, adapter: str, *, op_id: str | None = None) -> str:
-        """See `PolicyEngine.publish`."""
-
-        def work() -> str:
-            trained = self._adapter(adapter)
-            trained.published += 1
-            version = f"{adapter}-v{trained.published}"
-            self._versions[version] = _Version(trained.layout, trained.flat.copy())
-            self.sampler.publish(version, trained.weights)
-            return version
-
-        return await self._run("publish", adapter, op_id, work)
-
-    async def retire(self, version: str) -> None:
-        """See `PolicyEngine.retire`."""
-        self.sampler.retire(version)
-        self._versions.pop(version, None)
-
     def sample(self, request: SampleRequest) -> AsyncGenerator[SampledPiece]:
         """See `PolicyEngine.sample`."""
         return self.sampler.sample(request)
@@ -152,62 +116,10 @@ class NumpyEngine:
         """See `PolicyEngine.forget`."""
         self.sampler.forget(session)
 
-    async def forward_backward(
-        self, adapter: str, datums: Sequence[Datum], loss: LossConfig, *, op_id: str | None = None
-    ) -> ForwardResult:
-        """See `PolicyEngine.forward_backward`."""
-        work = partial(self._pass, adapter, tuple(datums), loss, backward=True)
-        return await self._run("forward_backward", adapter, op_id, work)
-
-    async def forward(
-        self, adapter: str, datums: Sequence[Datum], loss: LossConfig, *, op_id: str | None = None
-    ) -> ForwardResult:
-        """See `PolicyEngine.forward`."""
-        work = partial(self._pass, adapter, tuple(datums), loss, backward=False)
-        return await self._run("forward", adapter, op_id, work)
-
-    async def optim_step(self, adapter: str, adam: AdamConfig, *, op_id: str | None = None) -> OptimResult:
-        """See `PolicyEngine.optim_step`."""
-
-        def work() -> OptimResult:
-            trained = self._adapter(adapter)
-            fused, trained.gradient = trained.gradient, None
-            gradient = np.zeros_like(trained.flat) if fused is None else trained.layout.gradient(fused, trained.flat)
-            norm = adam_step(trained.flat, gradient, trained.adam, adam)
-            if not np.isfinite(norm):
-                raise NonFiniteError(
-                    f"The gradient of adapter {adapter!r} is not finite at step {trained.adam.step + 1}. Its weights "
-                    "are as before; lower the learning rate or look at the rewards."
-                )
-            trained.weights = trained.layout.folded(self._base_weights, trained.flat)
-            return OptimResult(trained.adam.step, norm, clipped=0 < adam.clip < norm)
-
-        return await self._run("optim_step", adapter, op_id, work)
-
-    async def save_state(self, adapter: str, path: Path, *, op_id: str | None = None) -> None:
-        """See `PolicyEngine.save_state`."""
-        await self._run("save_state", adapter, op_id, partial(self._save, adapter, path))
-
-    async def load_state(self, adapter: str, path: Path, *, op_id: str | None = None) -> None:
-        """See `PolicyEngine.load_state`."""
-        check_adapter_name(adapter, self._base)
-        await self._run("load_state", adapter, op_id, partial(self._load, adapter, path))
-
-    async def export_peft(self, version: str, folder: Path, *, op_id: str | None = None) -> None:
-        """See `PolicyEngine.export_peft`."""
-        await self._run("export_peft", version, op_id, partial(self._export_peft, version, folder))
-
-    async def export_merged(self, version: str, folder: Path, *, op_id: str | None = None) -> None:
-        """See `PolicyEngine.export_merged`."""
-        await self._run("export_merged", version, op_id, partial(self._export_merged, version, folder))
-
     async def aclose(self) -> None:
         """See `PolicyEngine.aclose`."""
         await asyncio.to_thread(self.sampler.close)
         await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)
-
-    async def _run[T](self, kind: str, name: str, op_id: str | None, work: Callable[[], T]) -> T:
-        return await self._operations.run(f"{kind} of {name!r}", op_id, work)
 
     # -- below: the training thread only ----------------------------------------------------------------------------
 
@@ -222,19 +134,36 @@ class NumpyEngine:
         layout = LoraLayout(self._shape, config, self._parameters)
         self._adapters[name] = _Adapter(layout, layout.initial(), AdamState.zero(layout.size), self._base_weights)
 
+    def _delete(self, name: str) -> None:
+        self._adapter(name)
+        del self._adapters[name]
+
+    def _publish(self, name: str) -> str:
+        adapter = self._adapter(name)
+        adapter.published += 1
+        version = f"{name}-v{adapter.published}"
+        self._versions[version] = _Version(adapter.layout, adapter.flat.copy())
+        self.sampler.publish(version, adapter.weights)
+        return version
+
+    def _retire(self, version: str) -> None:
+        self.sampler.retire(version)
+        self._versions.pop(version, None)
+
     def _pass(self, name: str, datums: tuple[Datum, ...], loss: LossConfig, *, backward: bool) -> ForwardResult:
         adapter = self._adapter(name)
         sequences, batch = self._sequences(datums, loss)
         logprobs = np.zeros(len(batch), np.float32)
         entropy = np.zeros(len(batch), np.float32)
         gradient = zero_gradients(self._base_weights) if backward else []
-        for pack in packs(sequences, self._budget):
-            forward = self._decoder.forward(adapter.weights, pack, loss.sampling)
-            logprobs[pack.outputs] = forward.logprobs
-            entropy[pack.outputs] = forward.entropy
-            if backward:
-                _, coefficients = surrogate(forward.logprobs, batch.part(pack.outputs), loss)
-                self._decoder.backward(adapter.weights, forward, coefficients, loss.sampling, gradient)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found below, and said
+            for pack in packs(sequences, self._budget):
+                forward = self._decoder.forward(adapter.weights, pack, loss.sampling)
+                logprobs[pack.outputs] = forward.logprobs
+                entropy[pack.outputs] = forward.entropy
+                if backward:
+                    _, coefficients = surrogate(forward.logprobs, batch.part(pack.outputs), loss)
+                    self._decoder.backward(adapter.weights, forward, coefficients, loss.sampling, gradient)
         finite = np.isfinite(logprobs).all() and all(
             np.isfinite(getattr(layer, field)).all() for layer in gradient for field in layer.__slots__
         )
@@ -249,6 +178,19 @@ class NumpyEngine:
                 for field in layer.__slots__:
                     getattr(layer, field)[...] += getattr(more, field)
         return ForwardResult(per_token(datums, logprobs), loss_metrics(logprobs, entropy, batch, loss))
+
+    def _step(self, name: str, adam: AdamConfig) -> OptimResult:
+        adapter = self._adapter(name)
+        fused, adapter.gradient = adapter.gradient, None
+        gradient = np.zeros_like(adapter.flat) if fused is None else adapter.layout.gradient(fused, adapter.flat)
+        norm = adam_step(adapter.flat, gradient, adapter.adam, adam)
+        if not np.isfinite(norm):
+            raise NonFiniteError(
+                f"The gradient of adapter {name!r} is not finite at step {adapter.adam.step + 1}. Its weights are as "
+                "before; lower the learning rate or look at the rewards."
+            )
+        adapter.weights = adapter.layout.folded(self._base_weights, adapter.flat)
+        return OptimResult(adapter.adam.step, norm, clipped=0 < adam.clip < norm)
 
     def _sequences(self, datums: Sequence[Datum], loss: LossConfig) -> tuple[list[TrainingSequence], TokenBatch]:
         batch = token_batch(datums, loss)

@@ -55,6 +55,39 @@ class Capabilities:
 
 
 @dataclass(frozen=True, slots=True)
+class LoraConfig:
+    """What an adapter looks like.
+
+    Attributes:
+        rank: Inner size.
+        alpha: The update is scaled by alpha / rank.
+        seed: Decides where it starts: A is drawn, B is zero, so a new adapter changes nothing.
+        targets: Which linears it changes, under their Hugging Face names; by default all of a Qwen3 layer.
+    """
+
+    rank: int = 16
+    alpha: float = 32.0
+    seed: int = 0
+    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+    def __post_init__(self) -> None:
+        wrong = []
+        if not 1 <= self.rank <= 1024:
+            wrong.append(f"rank is {self.rank}; it lies between 1 and 1024")
+        if not 0 < self.alpha < float("inf"):
+            wrong.append(f"alpha is {self.alpha}; it is a number above 0")
+        if not self.targets:
+            wrong.append("targets is empty; name at least one linear")
+        if wrong:
+            raise ValidationError("The LoRA adapter cannot be made: " + "; ".join(wrong) + ".")
+
+    @property
+    def scale(self) -> float:
+        """The factor on B A."""
+        return self.alpha / self.rank
+
+
+@dataclass(frozen=True, slots=True)
 class AdamConfig:
     """Rates of one optimiser step; the schedule is the loop's.
 
@@ -161,7 +194,7 @@ class PolicyEngine(Protocol):
         """
         ...
 
-    async def retire(self, version: str) -> None:
+    async def retire(self, version: str, *, op_id: str | None = None) -> None:
         """Refuse new samples and exports of a version; samples under way finish with it. Unknown ones are ignored."""
         ...
 

@@ -92,9 +92,14 @@ BAD = {
         b"user_prompt,ground_truth\na,1\nb,nan\n",
         ["Row 3", "ground_truth", "missing value", "jsonl"],
     ),
-    "empty label": ("d.csv", b"user_prompt,ground_truth\na,1\nb,\n", ["Row 3", "ground_truth", "missing or empty"]),
+    "empty label": ("d.csv", b"user_prompt,ground_truth\na,1\nb,\n", ["Row 3", "ground_truth is empty"]),
     "short row": ("d.csv", b"user_prompt,ground_truth\nonly\n", ["Row 2", "ground_truth"]),
     "no prompt": ("d.jsonl", jsonl({"ground_truth": "x"}), ["Line 1", "user_prompt"]),
+    "another column name": (
+        "d.csv",
+        b" user_prompt,answer\nq,a\n",
+        ["Row 2", "user_prompt is missing: there is ' user_prompt', 'answer'"],
+    ),
     "prompt is a list": (
         "d.jsonl",
         jsonl({"user_prompt": [{"role": "user"}], "label": "x"}),

@@ -109,7 +109,7 @@ def test_millions_of_errors_are_counted_but_not_kept(tmp_path: Path) -> None:
 def test_what_only_eval_run_would_refuse_is_a_warning(tmp_path: Path) -> None:
     report = validate_dataset(jsonl(tmp_path / "d.jsonl", GOOD, GOOD, GOOD, {**GOOD, "ground_truth": ""}))
     assert report.valid
-    assert report.warnings[0].startswith("Line 4: ground_truth is missing or empty")
+    assert report.warnings[0].startswith("Line 4: ground_truth is empty")
 
 
 def test_files_that_are_no_datasets_are_errors(tmp_path: Path) -> None:

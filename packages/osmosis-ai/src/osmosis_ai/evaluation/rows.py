@@ -199,9 +199,9 @@ def normalise(row: Row, format: Format) -> tuple[RowContent, list[Finding]]:
     if not findings:
         if not metadata_mode:
             if not messages or messages[-1]["role"] != "user":
-                report("user_prompt", "is missing or empty; give every row one, or add a metadata column")
+                report("user_prompt", f"{_lack(fields, 'user_prompt')}; give every row one, or add a metadata column")
             if label is None:
-                report("ground_truth", "is missing or empty (label counts too); give every row one")
+                report("ground_truth", f"{_lack(fields, 'ground_truth', 'label')}; give every row one")
         elif not messages and not metadata:
             report("metadata", "is empty and there is no user_prompt; a row needs one of them")
     return RowContent(tuple(messages), label, metadata or None), findings
@@ -231,6 +231,14 @@ def parse_metadata(value: Any, *, from_json: bool = False) -> tuple[dict[str, An
     if not isinstance(value, dict):
         return None, f"must be a JSON object, this is {_kind(value)}"
     return value or None, None
+
+
+def _lack(fields: Mapping[str, Any], *names: str) -> str:
+    """How a needed value is absent: as a whole column, or in this row."""
+    if any(name in fields for name in names):
+        return "is empty" + (" (label counts too)" if "label" in names else "")
+    there = ", ".join(printable(repr(name)) for name in list(fields)[:8]) or "nothing"
+    return f"is missing (label counts too): there is {there}" if "label" in names else f"is missing: there is {there}"
 
 
 def _unsendable(value: Any) -> str | None:

@@ -108,7 +108,7 @@ def test_one_rollout_is_told_in_full(work: Path):
     assert "  → multiply(a=3, b=4)\n  ← 12\n    exactly\n" in text
     assert "  12\n  (image: p.png)\n" in text
     assert "(thinking)\n  I multiply.\n" in text
-    assert "20 + 5 tokens" in text
+    assert "tokens 20 in, 5 out" in text
     data = osmosis("--json", "eval", "view", "calm-owl-1", "--row", "4", cwd=work).json["data"]
     assert data["trajectory"] == TRAJECTORY
     assert (data["reward"], data["passed"], data["failure"]) == (0.5, False, None)

@@ -53,6 +53,8 @@ def draw_result(result: Result) -> None:
             if result.title:
                 _rule(console, result.title)
             draw(console, *result.blocks)
+            if result.hints:
+                console.print()
             _dim(console, result.hints)
         case OperationResult():
             draw(console, *result.blocks)

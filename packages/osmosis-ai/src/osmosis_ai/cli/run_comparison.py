@@ -79,7 +79,7 @@ def _differences(found: Comparison) -> Fields:
         rows.append(("Reward", _change(found.rewards)))
     if found.mcnemar is not None:
         test = found.mcnemar
-        rows.append(("McNemar", f"{test.gained} gained, {test.lost} lost, exact p = {_p(test.p_exact)}"))
+        rows.append(("McNemar", f"{test.gained} gained, {test.lost} lost, exact p {_p(test.p_exact)}"))
     coverage = [plural(found.rows, "row") + " compared"]
     for letter, only in (("A", found.only_a), ("B", found.only_b)):
         if only:
@@ -95,14 +95,14 @@ def _points(change: Difference) -> str:
     text = f"{100 * change.mean:+.1f} points"
     if change.interval is not None:
         text += f"  (95% interval {100 * change.interval[0]:+.1f} to {100 * change.interval[1]:+.1f})"
-    return f"{text}  p = {_p(change.p_value)}"
+    return f"{text}  p {_p(change.p_value)}"
 
 
 def _change(change: Difference) -> str:
     text = f"{change.mean:+.4g}"
     if change.interval is not None:
         text += f"  (95% interval {change.interval[0]:+.3g} to {change.interval[1]:+.3g})"
-    return f"{text}  p = {_p(change.p_value)}"
+    return f"{text}  p {_p(change.p_value)}"
 
 
 def _verdict(found: Comparison) -> list[str]:
@@ -115,16 +115,17 @@ def _verdict(found: Comparison) -> list[str]:
             lines.append(f"The {what} is the same in every row compared.")
         elif change.p_value < _SIGNIFICANT and change.mean != 0:
             word = "higher" if change.mean > 0 else "lower"
-            sure = f"chance alone would rarely make such a difference (p = {_p(change.p_value)})"
+            sure = f"chance alone would rarely make such a difference (p {_p(change.p_value)})"
             lines.append(f"The {what} of B is {word} than A's: {sure}.")
         else:
-            unsure = f"this could be chance (p = {_p(change.p_value)})"
+            unsure = f"this could be chance (p {_p(change.p_value)})"
             lines.append(f"A and B are not told apart by {what}: {unsure}. More rows would show smaller differences.")
     return lines or ["No row has a result that counts in both runs, so nothing can be said."]
 
 
 def _p(value: float) -> str:
-    return "less than 0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
+    """`= 0.12`, or `< 0.001`."""
+    return "< 0.001" if value < 0.001 else f"= {value:.3f}" if value < 0.1 else f"= {value:.2f}"
 
 
 def _reward(value: float | None) -> str:

@@ -33,8 +33,10 @@ def list_rollouts(results: RunResults, given: str, *, failed: bool, limit: int |
     rows = [_list_row(results, entry, several) for entry in page]
     if not several:
         columns.pop(1)
-    hints = [f"Read one: osmosis eval view {given} --row {_source_row(results, page[0])}"] if page else []
-    if not page:
+    if page:
+        attempt = f" --run {page[0].run_index}" if several else ""
+        hints = [f"Read one: osmosis eval view {given} --row {_source_row(results, page[0])}{attempt}"]
+    else:
         hints = [f"No rollout of {results.name} failed." if failed else f"{results.name} has no results yet."]
     return ListResult(
         items=[_item(results, entry) for entry in page],

@@ -53,7 +53,8 @@ def _facts(step: Mapping[str, Any]) -> Iterator[str]:
     metrics = step.get("metrics")
     prompt, answer, cost = (_get(metrics, key) for key in ("prompt_tokens", "completion_tokens", "cost_usd"))
     if prompt is not None or answer is not None:
-        yield f"{prompt if prompt is not None else '?'} + {answer if answer is not None else '?'} tokens"
+        shown = [f"{count} {word}" for count, word in ((prompt, "in"), (answer, "out")) if count is not None]
+        yield f"tokens {', '.join(shown)}"
     if isinstance(cost, int | float) and cost:
         yield f"${cost:.2g}"
 

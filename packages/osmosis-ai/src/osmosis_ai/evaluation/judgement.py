@@ -74,7 +74,7 @@ def _judge_failure(
     item: WorkItem, result: RolloutResultResponse, calls: SessionRecord, last_status: RolloutStatus
 ) -> Judgement:
     category = str(result.err_category) if result.err_category else None
-    text = (result.err_message or "").strip()
+    text = _telling(result)
     fault = _fault(result, category, last_status)
     if fault is not Fault.GRADER and (failure := _policy_trouble(calls)) is not None:
         return Judgement(Outcome.FAILED, failure=failure, retry=True)
@@ -86,6 +86,13 @@ def _judge_failure(
         code = "rollout_failed"
     failure = Failure(fault, code, text or "the rollout failed and its server said no more", result.err_traceback)
     return Judgement(Outcome.FAILED, failure=failure, retry=fault is Fault.INFRASTRUCTURE)
+
+
+def _telling(result: RolloutResultResponse) -> str:
+    """The error text; a bare quoted word (of a KeyError) says nothing, so it gets the exception's name before it."""
+    text = (result.err_message or "").strip()
+    last = (result.err_traceback or "").rstrip().rpartition("\n")[2]
+    return last if text[:1] in ("'", '"') and last.endswith(f": {text}") else text
 
 
 def _fault(result: RolloutResultResponse, category: str | None, last_status: RolloutStatus) -> Fault:
@@ -126,3 +133,47 @@ def refused(status_code: int | None, message: str) -> Judgement:
             Outcome.FAILED, failure=Failure(Fault.INFRASTRUCTURE, "rollout_protocol_error", message), retry=False
         )
     return infrastructure("server_error", message)
+
+
+def broken(message: str, traceback_tail: str) -> Judgement:
+    """The runner itself failed at this item."""
+    return Judgement(Outcome.FAILED, failure=Failure(Fault.INFRASTRUCTURE, "runner_error", message, traceback_tail))
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """How a rollout server was lost.
+
+    Attributes:
+        why: In words.
+        hung: It no longer answered, and was ended for it.
+        killed: A signal that nobody here sent ended it (the kernel out of memory, a person).
+        alone: At most one rollout was on it.
+        where: The traceback of a blocked server's main thread.
+    """
+
+    why: str
+    hung: bool = False
+    killed: bool = False
+    alone: bool = False
+    where: str | None = None
+
+
+def judge_loss(loss: Loss, *, repeated: bool, agent_timeout_s: float | None) -> Judgement:
+    """Judge a try whose server was lost under it.
+
+    Args:
+        loss: How.
+        repeated: Whether this is the item's last try and earlier ones ended so too.
+        agent_timeout_s: The agent's limit, for the text.
+    """
+    if not loss.hung:
+        if loss.alone and repeated and not loss.killed:
+            failure = Failure(Fault.AGENT, "server_died", f"{loss.why}, each time this item ran")
+            return Judgement(Outcome.FAILED, failure=failure)
+        return infrastructure("server_died", loss.why)
+    if not loss.alone:
+        return infrastructure("server_blocked", loss.why)
+    past = f": {loss.why}" if agent_timeout_s is None else f" past its limit of {agent_timeout_s:g} s"
+    message = f"it blocked the event loop of the rollout server{past}"
+    return Judgement(Outcome.FAILED, failure=Failure(Fault.AGENT, "timeout", message, loss.where))

@@ -58,32 +58,56 @@ def test_the_packages_of_the_integrations_export_nothing():
     assert done.returncode == 0, done.stderr
 
 
-TRACE = (
-    "import asyncio, json, threading\n"
-    "import osmosis_ai.rollout.integrations.agents.openai_agents\n"
-    "from agents import trace, custom_span\n"
-    "from agents.tracing import get_trace_provider\n"
-    "with trace('t'):\n"
-    "    with custom_span('s'): pass\n"
-    "processors = get_trace_provider()._multi_processor._processors\n"
-    "print(json.dumps([len(processors), threading.active_count()]))\n"
-)
+TRACE = """
+import json, sys, threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+import agents
+from agents.tracing import processors
+
+posted = []
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        posted.append(self.headers["Authorization"])
+        self.send_response(200); self.end_headers()
+    def log_message(self, *_): pass
+server = HTTPServer(("127.0.0.1", 0), Handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+
+class Own(agents.tracing.TracingProcessor):
+    def on_span_end(self, span): posted.append("own")
+    on_trace_start = on_trace_end = on_span_start = lambda self, _: None
+    shutdown = force_flush = lambda self: None
+
+def seen():
+    posted.clear()
+    if processors._global_exporter is not None:  # instead of OpenAI's address
+        processors._global_exporter.endpoint = f"http://127.0.0.1:{server.server_port}/"
+    with agents.trace("t"):
+        with agents.custom_span("s"):
+            pass
+    agents.flush_traces()
+    return sorted(posted)
+
+"""
+IMPORT = "import osmosis_ai.rollout.integrations.agents.openai_agents\n"
 
 
-def test_agents_tracing_exports_nothing_by_itself():
-    done = run_python(TRACE)
+def run_trace(program: str, **environ: str) -> list[list[str]]:
+    done = run_python(TRACE + program, NO_PROXY="127.0.0.1", **environ)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [0, 1]
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_agents_tracing_is_left_alone_when_it_is_configured():
-    done = run_python(TRACE, OPENAI_AGENTS_DISABLE_TRACING="0", OPENAI_API_KEY="")
-    assert json.loads(done.stdout)[0] == 1
-    own = "from agents import set_trace_processors\nset_trace_processors([])\n" + TRACE.replace(
-        "with trace('t')",
-        "from agents.tracing import add_trace_processor\nimport agents.tracing.processors as p\n"
-        "add_trace_processor(p.BatchTraceProcessor(p.ConsoleSpanExporter()))\nwith trace('t')",
-    )
-    done = run_python(own)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[0])[0] == 1
+def test_agents_tracing_exports_nothing_until_it_is_told_to():
+    threads = "print(json.dumps([t.name for t in threading.enumerate() if 'Trace' in t.name or 'Batch' in t.name]))\n"
+    show = "print(json.dumps(seen()))\n"
+    own, key = "agents.add_trace_processor(Own())\n", "agents.set_tracing_export_api_key('sk-traces')\n"
+    seen = run_trace(IMPORT + show + threads + own + show + key + show)
+    assert seen == [[], [], ["own"], ["Bearer sk-traces", "own"]]
+
+
+def test_agents_tracing_that_is_configured_is_left_alone():
+    assert run_trace("agents.set_trace_processors([Own()])\n" + IMPORT + "print(json.dumps(seen()))\n") == [["own"]]
+    default = "processors.default_exporter()\n" + IMPORT + "print(json.dumps(seen()))\n"
+    assert run_trace(default, OPENAI_AGENTS_DISABLE_TRACING="0") == [["Bearer sk-not-ours"]]

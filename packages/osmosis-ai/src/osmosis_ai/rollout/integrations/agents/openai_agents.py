@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import fields, replace
@@ -20,14 +19,14 @@ from osmosis_ai.rollout.context import RolloutContext, SampleSource, get_rollout
 from osmosis_ai.rollout.types.sample import RolloutSample
 
 with optional_imports("openai-agents"):
-    from agents import Agent, ModelBehaviorError, ModelResponse, ModelSettings, Usage, set_trace_processors
+    from agents import Agent, ModelBehaviorError, ModelResponse, ModelSettings, Usage
     from agents.items import TResponseInputItem, TResponseStreamEvent
     from agents.memory.session import SessionABC
     from agents.models.chatcmpl_converter import Converter
     from agents.models.interface import Model
     from agents.models.openai_chatcompletions import OpenAIChatCompletionsModel
-    from agents.tracing import setup as tracing_setup
 
+    from osmosis_ai.rollout.integrations.agents.agents_tracing import keep_traces_at_home
     from osmosis_ai.rollout.integrations.agents.policy_client import (
         known_parameters,
         open_client,
@@ -52,17 +51,7 @@ _SETTINGS = frozenset(field.name for field in fields(ModelSettings)) - {"extra_a
 _MEDIA = {"input_image": "image", "input_file": "file", "input_audio": "audio", "image_url": "image", "file": "file"}
 
 
-def _keep_traces_at_home() -> None:
-    """Take the exporter to OpenAI out before it starts: it would send prompts off with any OPENAI_API_KEY it finds.
-
-    Left alone when tracing is configured: a provider exists already, or OPENAI_AGENTS_DISABLE_TRACING is set (`0` keeps
-    the SDK's own export). Processors added later work as usual.
-    """
-    if tracing_setup.GLOBAL_TRACE_PROVIDER is None and "OPENAI_AGENTS_DISABLE_TRACING" not in os.environ:
-        set_trace_processors([])
-
-
-_keep_traces_at_home()
+keep_traces_at_home()
 
 
 class OsmosisRolloutModel(Model):

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from osmosis_ai.consts import PACKAGE_VERSION
 from published import CONFORMANCE, ROOT, VENV, child_environment, needs_published
 from stub_platform import StubPlatform
 from stub_provider import StubProvider
@@ -154,11 +155,17 @@ def test_our_runner_drives_the_published_rollout_server(our_run):
 
 
 def test_the_published_runner_drives_our_rollout_server(their_run):
-    from osmosis_ai.consts import PACKAGE_VERSION
-
     workspace, answer = their_run
     check_results(answer)
     assert served_versions(workspace) == {PACKAGE_VERSION}
+
+
+def test_a_rollout_that_names_a_range_gets_the_sdk_that_started_the_run(stub, tmp_path):
+    workspace = make_workspace(tmp_path / "workspace", "open")
+    check_results(evaluate(OURS, workspace, stub, "run-a"))
+    assert served_versions(workspace) == {PACKAGE_VERSION}
+    assert not (workspace / "rollouts/plain/uv.lock").exists()
+    assert not (workspace / "rollouts/plain/.venv").exists()
 
 
 def test_the_published_upload_accepts_a_run(any_run):

@@ -11,7 +11,14 @@ import pytest
 from osmosis_ai.rollout import ExecutionBackend, ExecutionOutcome, ExecutionResult, RolloutSample, RolloutStatus
 from osmosis_ai.rollout.server import app as server_app
 from osmosis_ai.rollout.server import create_rollout_server
-from osmosis_ai.rollout.types import POLLING_LEASE_HEADER, RolloutInitResponse, RolloutResultResponse
+from osmosis_ai.rollout.server.execution import RolloutExecutor
+from osmosis_ai.rollout.types import (
+    POLLING_LEASE_HEADER,
+    CancelRolloutsRequest,
+    RolloutInitRequest,
+    RolloutInitResponse,
+    RolloutResultResponse,
+)
 from rollout_host import hosted, local_backend
 
 
@@ -323,6 +330,40 @@ def test_a_lease_that_nobody_renews_is_lost():
         # and the agent was stopped: the only slot is free
         assert result_of(http, start(http, "ok", "r2"), "r2")["status"] == "success"
         assert http.get("/health").json()["lifecycle"]["active_rollouts"] == 0
+
+
+def test_a_late_completion_never_replaces_a_published_result():
+    finished = []
+
+    async def ignores_cancelling(ctx):
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            finished.append(True)
+        return []
+
+    app = server(
+        backend=local_backend(ignores_cancelling, grader), result_wait_timeout_sec=0.2, polling_lease_timeout_sec=0.4
+    )
+    with hosted(app) as url, httpx.Client(base_url=url, timeout=40) as http:
+        token = start(http)
+        deadline = time.monotonic() + 10
+        while not finished or http.get("/health").json()["lifecycle"]["active_rollouts"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert poll(http, token).json()["err_category"] == "lease_expired"
+
+
+async def test_a_rollout_that_is_cancelled_before_it_starts_has_no_message():
+    executor = RolloutExecutor(local_backend(agent, grader), process_id="p", lease_timeout_s=60, retention_s=60)
+    executor.start(RolloutInitRequest.model_validate(body()))
+    assert await executor.cancel(CancelRolloutsRequest(ids=["r1"])) == {"r1": "cancelled_queued"}
+    record = executor.registry.find("r1")
+    assert record is not None
+    await record.wait_for_change(5)
+    result = json.loads(record.answer())
+    assert (result["status"], result["err_message"]) == ("cancelled", None)
+    executor.registry.close()
 
 
 def test_polling_keeps_the_lease():

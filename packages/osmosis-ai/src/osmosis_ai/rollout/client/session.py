@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 CANCEL_TIMEOUT_S = 5.0
 _REQUEST_TIMEOUT_S = 30.0
+_KEEPALIVE_EXPIRY_S = 4.0  # below uvicorn's default of 5: a request never meets a connection that is being closed
 _RETRY_AFTER_DEFAULT_S = 1.0
 _RETRY_AFTER_BOUNDS_S = (0.05, 60.0)
 _IDLE_RETRY_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
@@ -69,7 +70,9 @@ class RolloutClient:
             trust_env=not _is_loopback(self._url),
             follow_redirects=False,
             timeout=_REQUEST_TIMEOUT_S,
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+            limits=httpx.Limits(
+                max_connections=None, max_keepalive_connections=None, keepalive_expiry=_KEEPALIVE_EXPIRY_S
+            ),
         )
         self.headers: dict[str, str] = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._handles: set[RolloutHandle] = set()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import stat
 import time
@@ -144,11 +145,12 @@ async def test_a_finished_run_says_when_it_was_completed(run: Run) -> None:
 
 async def test_snapshots_come_at_a_bounded_rate_and_the_last_one_is_whole(run: Run) -> None:
     written = 0
+    started = time.monotonic()
     for row in range(200):
         await run.record(row)
         written += run.projection.refresh()
-    assert written == 1
-    assert len(run.index()) == 1
+    assert 1 <= written <= 1 + (time.monotonic() - started)
+    assert len(run.index()) < 200
     run.projection.finish("finished")
     assert len(run.index()) == 200
 
@@ -260,6 +262,40 @@ async def test_what_a_killed_invocation_did_not_project_is_made_by_the_next(run:
     assert len(list((run.dir / "trajectories").iterdir())) == 4
     assert [run.copies((row, 0))["a"] for row in range(4)] == ["0", "1", "2", "late"]
     assert not list(run.dir.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_derived_files_are_the_same_however_often_the_run_was_killed(run: Run, tmp_path: Path, seed: int) -> None:
+    generator = random.Random(seed)
+    for step in range(40):
+        rollout_id = f"{step:032x}"
+        row = generator.randrange(8)
+        files = {"a.txt": str(step)} if generator.random() < 0.7 else {}
+        run.trial(rollout_id, trajectory(rollout_id) if generator.random() < 0.7 else None, files)
+        verdict = Verdict(row, 0, rollout_id, Outcome.GRADED, reward=float(generator.randrange(2)), tokens=step)
+        await run.journal.record(verdict)
+        if generator.random() < 0.8:  # else killed between the journal and the copies
+            run.projection.verdict(verdict)
+        if generator.random() < 0.5:
+            run.projection.refresh(force=True)
+        if generator.random() < 0.3:
+            run.invoke()
+    await run.journal.close()
+    rebuilt = tmp_path / "rebuilt"
+    shutil.copytree(run.dir, rebuilt)
+    for name in ("trajectories", "artifacts"):
+        shutil.rmtree(rebuilt / name)
+    for name in ("index.jsonl", "summary.jsonl", "metrics.json", "progress.json"):
+        (rebuilt / name).unlink()
+    run.invoke().finish("incomplete")
+    await run.journal.close()
+    kept, run.dir = run.dir, rebuilt
+    run.invoke().finish("incomplete")
+    await run.journal.close()
+    for name in ("index.jsonl", "summary.jsonl", "progress.json"):
+        assert (kept / name).read_bytes() == (rebuilt / name).read_bytes()
+    for name in ("trajectories", "artifacts"):
+        assert tree(kept / name) == tree(rebuilt / name)
 
 
 async def test_a_damaged_index_is_made_again(run: Run) -> None:

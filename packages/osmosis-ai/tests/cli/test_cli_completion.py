@@ -2,7 +2,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from osmosis_cli import environment, osmosis
+from osmosis_cli import OSMOSIS, environment, make_workspace, osmosis
 
 
 def asked(cwd: Path, **variables: str):
@@ -66,9 +66,19 @@ def test_the_installed_bash_script_completes_in_bash(tmp_path: Path):
         f"source {tmp_path}/.bashrc; COMP_WORDS=(osmosis ev); COMP_CWORD=1;"
         ' _osmosis_completion osmosis; echo "${COMPREPLY[@]}"'
     )
-    from osmosis_cli import OSMOSIS
-
     env = environment(tmp_path)
     env["PATH"] = f"{OSMOSIS.parent}:{env['PATH']}"
     done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("eval\n", "")
+
+
+def test_files_are_left_to_the_shell(tmp_path: Path):
+    words = {"COMP_WORDS": "osmosis dataset validate da", "COMP_CWORD": "3"}
+    assert asked(tmp_path, _OSMOSIS_COMPLETE="complete_bash", **words).stdout == ""
+
+
+def test_names_of_runs_complete(tmp_path: Path):
+    work = make_workspace(tmp_path / "w")
+    (work / ".osmosis/evals/brave-otter-7").mkdir(parents=True)
+    env = environment(tmp_path, _OSMOSIS_COMPLETE="complete_bash", COMP_WORDS="osmosis eval view br", COMP_CWORD="3")
+    assert osmosis(cwd=work, env=env).stdout == "brave-otter-7\n"

@@ -248,6 +248,15 @@ def test_without_the_trainer_the_extra_is_named(tmp_path: Path):
     assert done.error["details"] == {"missing_module": "osmosis_trainer", "extra": "local"}
 
 
+def test_the_model_that_ships_with_us_needs_no_provider(tmp_path: Path):
+    work = ew.make_workspace(tmp_path / "w", rows("say 1", "say 2"), model="osmosis/nano")
+    env = environment(tmp_path, XDG_CACHE_HOME=str(ew.CACHE))
+    done = osmosis("--json", *RUN, "-y", cwd=work, env=env)
+    assert (done.status, done.stderr) == (0, "")
+    assert done.json["resource"]["succeeded"] == 2
+    assert done.json["resource"]["cost_usd"] == 0
+
+
 def test_the_question_is_asked_on_a_terminal_and_the_run_drawn_live(env, tmp_path: Path):
     work = ew.make_workspace(tmp_path / "w", rows(*(f"sleep 0.{n}" for n in range(1, 6))), capacity=2)
     with Terminal(*RUN, "--name", "r", cwd=work, env=env) as terminal:

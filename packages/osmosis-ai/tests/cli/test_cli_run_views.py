@@ -116,7 +116,7 @@ def test_one_rollout_is_told_in_full(work: Path):
 
 def test_a_failure_is_told_with_its_traceback(work: Path):
     text = osmosis("eval", "view", "calm-owl-1", "--row", "2", cwd=work).stdout
-    assert "agent · agent_error" in text
+    assert "agent error\n" in text
     assert "no tool\n  for you" in text
     assert "ValueError: no tool" in text
     assert "none was written" in text

@@ -58,7 +58,8 @@ def answer(root: click.Group, program: str, variable: str, instruction: str) -> 
         sys.stdout.write(script(shell, program, variable))
         return 0
     words, incomplete = _bash_words() if shell == "bash" else _line_words()
-    items = ShellComplete(root, {}, program, variable).get_completions(words, incomplete)
+    found = ShellComplete(root, {}, program, variable).get_completions(words, incomplete)
+    items = [item for item in found if item.type == "plain"]  # files are the shell's own business
     if shell == "fish" and os.environ.get("_TYPER_COMPLETE_FISH_ACTION", "get-args") == "is-args":
         return 0 if items else 1
     sys.stdout.write(_written(shell, items))

@@ -9,7 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from osmosis_ai.cli.figures import count_text, dollars_text, duration_text, path_text, plural, rate_text, reward_text
+from osmosis_ai.cli.figures import (
+    cause_text,
+    count_text,
+    dollars_text,
+    duration_text,
+    path_text,
+    plural,
+    rate_text,
+    reward_text,
+)
 from osmosis_ai.cli.results import Block, Cell, Column, Fields, OperationResult, Status, Table, Text
 from osmosis_ai.evaluation.verdict import Outcome
 
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
     from osmosis_ai.workspace.repository import Origin
 
 _VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
+_FILES = ("metrics.json", "summary.jsonl", "trajectories/", "artifacts/", "logs.txt")
 _CAUSES_SHOWN = 10
 _ROWS_SHOWN = 15
 _MESSAGE_WIDTH = 240
@@ -116,7 +126,7 @@ def _why(report: RunReport, n: int) -> list[Block]:
             row: list[Cell] = [str(source if source is not None else failure.key[0])]
             row += [str(failure.key[1])] if n > 1 else []
             row.append(Text("skipped", "warn") if skipped else Text("failed", "bad"))
-            row.append("no reward" if skipped else f"{failure.fault}: {failure.code or 'unknown'}")
+            row.append("no reward" if skipped else cause_text(str(failure.fault), failure.code))
             rows.append(row)
         more = len(report.failures) - len(rows)
         note = f"and {more:,} more" if more else ""
@@ -160,6 +170,8 @@ def _figures(report: RunReport) -> Fields:
         rows.append(("Cost", dollars_text(report.cost_usd)))
     rows.append(("Duration", duration_text(report.duration_ms / 1000)))
     rows.append(("Output", path_text(report.run_dir)))
+    if files := [name for name in _FILES if (report.run_dir / name).exists()]:
+        rows.append(("Files", ", ".join(files)))
     return Fields(rows, title="Results")
 
 

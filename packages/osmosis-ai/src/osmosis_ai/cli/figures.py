@@ -58,6 +58,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def cause_text(fault: str, code: str | None) -> str:
+    """Whose failure, and its code unless that says no more: `grader error`, `infrastructure: policy_timeout`."""
+    return f"{fault} error" if code in (None, "agent_error") else f"{fault}: {code}"
+
+
 def path_text(path: Path) -> str:
     """The path as one can type it: relative to the current directory when it is below it."""
     here = Path.cwd()

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from osmosis_ai.cli.figures import count_text, dollars_text, duration_text, path_text, plural, reward_text
+from osmosis_ai.cli.figures import cause_text, count_text, dollars_text, duration_text, path_text, plural, reward_text
 from osmosis_ai.cli.results import Block, Cell, Column, DetailResult, Fields, Lines, ListResult, Table, Text
 from osmosis_ai.cli.trajectory_view import trajectory_blocks
 from osmosis_ai.errors import NotFoundError, ValidationError
@@ -149,13 +149,13 @@ def _why(failure: Failure | None) -> Cell:
     if failure is None:
         return ""
     line = " ".join(failure.message.split())
-    return f"{failure.fault}: {failure.code}" + (f" · {line[:120]}" if line else "")
+    return cause_text(str(failure.fault), failure.code) + (f" · {line[:120]}" if line else "")
 
 
 def _error(failure: Failure | None) -> list[Block]:
     if failure is None:
         return []
-    head = Text(f"{failure.fault} · {failure.code}", "bad")
+    head = Text(cause_text(str(failure.fault), failure.code), "bad")
     blocks: list[Block] = [Lines(["", head]), Lines(failure.message.split("\n"), indent=2)]
     if failure.traceback_tail:
         blocks.append(Lines([Text(line, "dim") for line in failure.traceback_tail.rstrip().split("\n")], indent=2))

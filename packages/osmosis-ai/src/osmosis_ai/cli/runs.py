@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from osmosis_ai.errors import NotFoundError, WorkspaceRequiredError
 from osmosis_ai.workspace.repository import find_work_tree
+
+if TYPE_CHECKING:
+    import click
 
 _LOCKS = ".locks"
 
@@ -37,6 +41,15 @@ def find_run(given: str) -> Path:
     if not names:
         raise NotFoundError(f"There is no run {given}: no evaluation has been run in this workspace yet.")
     raise NotFoundError(f"There is no run {given} under .osmosis/evals. {_nearest(given, names)}")
+
+
+def complete_run(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of this workspace's runs for shell completion."""
+    try:
+        names = _run_names(find_work_tree() / ".osmosis" / "evals")
+    except WorkspaceRequiredError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def _run_names(root: Path) -> list[str]:

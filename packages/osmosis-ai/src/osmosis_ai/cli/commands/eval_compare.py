@@ -7,9 +7,15 @@ import click
 from osmosis_ai.cli.results import DetailResult
 
 
+def _complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from osmosis_ai.cli.runs import complete_run
+
+    return complete_run(context, parameter, incomplete)
+
+
 @click.command("compare")
-@click.argument("a")
-@click.argument("b")
+@click.argument("a", shell_complete=_complete)
+@click.argument("b", shell_complete=_complete)
 @click.option("--pass-threshold", type=float, metavar="REWARD", help="A reward that passes in both; A's by default.")
 @click.option("--any-dataset", is_flag=True, help="Compare by row position although the datasets differ.")
 def command(a: str, b: str, pass_threshold: float | None, any_dataset: bool) -> DetailResult:

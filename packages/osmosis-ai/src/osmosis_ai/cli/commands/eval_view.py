@@ -8,8 +8,14 @@ from osmosis_ai.cli.results import DetailResult, ListResult
 from osmosis_ai.errors import ValidationError
 
 
+def _complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from osmosis_ai.cli.runs import complete_run
+
+    return complete_run(context, parameter, incomplete)
+
+
 @click.command("view")
-@click.argument("run")
+@click.argument("run", shell_complete=_complete)
 @click.option("--row", type=click.IntRange(min=0), metavar="ROW", help="Show this row of the dataset, from 0.")
 @click.option("--run", "attempt", type=click.IntRange(min=0), metavar="N", help="Which attempt at the row, from 0.")
 @click.option("--failed", is_flag=True, help="Only rollouts that failed.")

@@ -3,16 +3,19 @@
 import asyncio
 import json
 import re
+import subprocess
+import time
 from contextlib import ExitStack
 from functools import cache
 from uuid import uuid4
 
+import httpx
 import pytest
 from osmosis_ai.gateway.provider import provider_policy
 from osmosis_ai.gateway.server import Gateway
 from osmosis_ai.rollout.client import RolloutClient
-from osmosis_ai.workspace.scaffold import TEMPLATE_ROOT
-from published import OURS, serving
+from osmosis_ai.workspace.scaffold import TEMPLATE_ROOT, scaffold_rollout
+from published import OURS, child_environment, free_port, serving
 from stub_provider import Behaviour, StubProvider
 
 MULTIPLY = ["multiply-local-loop", "multiply-local-openai", "multiply-local-strands"]
@@ -173,3 +176,31 @@ async def test_a_rollout_shows_a_preview_while_it_runs(server):
         assert (osmosis["preview"], osmosis["turn"], osmosis["truncated"]) == (True, 1, False)
         call = next(step for step in preview["steps"] if step.get("tool_calls"))
         assert call["tool_calls"][0]["arguments"] == {"a": 2, "b": 3}
+
+
+def test_a_scaffolded_server_listens_where_it_is_told_and_asks_for_its_key(tmp_path):
+    main = scaffold_rollout(tmp_path, "my-agent").rollout_dir / "main.py"
+    port = free_port()
+    environ = child_environment(
+        tmp_path,
+        _OSMOSIS_ROLLOUT_HOST="127.0.0.2",
+        _OSMOSIS_ROLLOUT_PORT=str(port),
+        _OSMOSIS_ROLLOUT_API_KEY="secret",
+    )
+    server = subprocess.Popen([OURS, main], env=environ, stderr=subprocess.DEVNULL)
+    try:
+        with httpx.Client(trust_env=False, timeout=5) as client:
+            for _ in range(600):
+                try:
+                    answer = client.get(f"http://127.0.0.2:{port}/health")
+                    break
+                except httpx.ConnectError:
+                    time.sleep(0.05)
+            assert answer.status_code == 401
+            known = client.get(f"http://127.0.0.2:{port}/health", headers={"Authorization": "Bearer secret"})
+            assert known.json()["status"] == "ok"
+            with pytest.raises(httpx.ConnectError):
+                client.get(f"http://127.0.0.1:{port}/health")
+    finally:
+        server.terminate()
+        server.wait(20)

@@ -272,6 +272,22 @@ async def test_closing_a_call_frees_its_slot_and_closing_a_session_forgets_it(na
     assert not nano._rollouts
 
 
+async def test_a_closed_sessions_slot_is_given_away_before_a_living_ones():
+    policy = embedded_policy("osmosis/nano", slots=2)
+
+    def say(text: str, rollout: str) -> ChatRequest:
+        return ChatRequest([{"role": "user", "content": text}], None, GREEDY, rollout)
+
+    living, _ = await answer(policy, say("Repeat: 11111", "living"))
+    await answer(policy, say("Hello!", "closed"))
+    await policy.close_session("closed")
+    await answer(policy, say("Who are you?", "new"))  # the living session's slot is the longest unused
+    history = [{"role": "user", "content": "Repeat: 11111"}, living, {"role": "user", "content": "Again."}]
+    _, last = await answer(policy, ChatRequest(history, None, GREEDY, "living"))
+    await policy.aclose()
+    assert last.usage is not None and last.usage.cached_prompt_tokens > len(policy.tokenizer.encode("11111")) + 10
+
+
 async def test_a_closed_policy_says_so(nano):
     await nano.aclose()
     with pytest.raises(PolicyError, match="closed") as caught:

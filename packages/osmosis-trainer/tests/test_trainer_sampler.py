@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 from osmosis_trainer.engine.arrays import np
@@ -152,28 +153,42 @@ async def test_an_answer_ends_with_the_stop_token_and_includes_it(make_sampler):
     assert last.finish_reason == "stop" and stopped == ids[: ids.index(stop) + 1]
 
 
-async def test_a_cancelled_call_frees_its_slot_for_the_next(make_sampler):
-    sampler = make_sampler(slots=1)
-    async with aclosing(sampler.sample(request("long", [1], 90))) as pieces:
+@pytest.fixture
+def one_long_slot(tiny, tiny_parameters):
+    """One slot in which an answer may go on for minutes."""
+    shape = replace(tiny, max_position_embeddings=100_000)
+    sampler = Sampler(shape, slots=1)
+    sampler.publish("v0", fuse(tiny_parameters, shape))
+    yield sampler
+    sampler.close()
+
+
+async def test_a_cancelled_call_frees_its_slot_for_the_next(one_long_slot):
+    async with aclosing(one_long_slot.sample(request("long", [1], 99_000))) as pieces:
         await anext(pieces)
-        assert sampler.busy_slots == 1
-        waiting = asyncio.create_task(collect(sampler, request("next", [2], 3)))
-    ids, _, _ = await waiting
+        assert one_long_slot.busy_slots == 1
+        waiting = asyncio.create_task(collect(one_long_slot, request("next", [2], 3)))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+    async with asyncio.timeout(5):
+        ids, _, _ = await waiting
     assert len(ids) == 3
-    await until(lambda: sampler.busy_slots == 0)
+    await until(lambda: one_long_slot.busy_slots == 0)
 
 
-async def test_a_call_cancelled_while_it_waits_never_gets_a_slot(make_sampler):
-    sampler = make_sampler(slots=1)
-    first = asyncio.create_task(collect(sampler, request("first", [1], 90)))
-    second = asyncio.create_task(collect(sampler, request("second", [2], 90)))
-    third = asyncio.create_task(collect(sampler, request("third", [3], 5)))
-    await asyncio.sleep(0)
-    second.cancel()
-    ids, _, _ = await third
-    assert len(ids) == 5 and first.done()
-    with pytest.raises(asyncio.CancelledError):
-        await second
+async def test_a_call_cancelled_while_it_waits_never_gets_a_slot(one_long_slot):
+    first = asyncio.create_task(collect(one_long_slot, request("first", [1], 99_000)))
+    await until(lambda: one_long_slot.busy_slots == 1)
+    second = asyncio.create_task(collect(one_long_slot, request("second", [2], 99_000)))
+    third = asyncio.create_task(collect(one_long_slot, request("third", [3], 5)))
+    await asyncio.sleep(0.05)
+    for call in (second, first):
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    async with asyncio.timeout(5):
+        ids, _, _ = await third
+    assert len(ids) == 5
 
 
 async def test_more_calls_than_slots_are_all_answered(make_sampler, tiny):

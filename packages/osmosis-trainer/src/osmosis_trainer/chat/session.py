@@ -20,9 +20,10 @@ from osmosis_trainer.chat.tokens import TextTokenizer
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A conversation's ids; `unsaid` is text of the template that follows an answer's last token."""
+    """A conversation up to an answer: its ids, the text they stand for, and the text's end that has no ids yet."""
 
     ids: tuple[int, ...]
+    text: str
     unsaid: str
 
 
@@ -31,11 +32,17 @@ class Prompt:
     """A call ready for the engine.
 
     Attributes:
-        ids: The whole prompt.
+        messages: The normalised messages.
+        tools: The tools the model is shown.
+        text: How the template renders them, up to where the answer begins.
+        ids: The whole prompt, with what the answer is forced to begin with.
         reused: How many leading ids come from earlier calls of the session.
         fingerprints: One for each beginning of the conversation, from no message to all.
     """
 
+    messages: Sequence[Message]
+    tools: Sequence[Mapping[str, Any]] | None
+    text: str
     ids: tuple[int, ...]
     reused: int
     fingerprints: tuple[bytes, ...]
@@ -69,15 +76,14 @@ class ChatSession:
         """
         text = self.template.render(messages, tools, add_generation_prompt=True)
         fingerprints = _fingerprints(messages, tools)
-        for count in range(len(messages), 0, -1):
-            node = self._nodes.get(fingerprints[count])
-            if node is None:
-                continue
-            beginning = self.template.render(messages[:count], tools)
-            if text.startswith(beginning):
-                new = node.unsaid + text[len(beginning) :]
-                return Prompt((*node.ids, *self.tokenizer.encode(new + forced)), len(node.ids), fingerprints)
-        return Prompt(tuple(self.tokenizer.encode(text + forced)), 0, fingerprints)
+        known, new = (), text
+        for fingerprint in reversed(fingerprints):
+            node = self._nodes.get(fingerprint)
+            if node is not None and text.startswith(node.text):
+                known, new = node.ids, node.unsaid + text[len(node.text) :]
+                break
+        ids = (*known, *self.tokenizer.encode(new + forced))
+        return Prompt(messages, tools, text, ids, len(known), fingerprints)
 
     def answered(self, prompt: Prompt, ids: Sequence[int], answer: Message, end_id: int) -> None:
         """Keep a whole answer; one that does not end with `end_id` was cut, and no later call can continue it.
@@ -90,8 +96,10 @@ class ChatSession:
         """
         if not ids or ids[-1] != end_id:
             return
-        rendered, end = self.template.render([answer]), self.tokenizer.decode([end_id])
-        self._nodes[_extend(prompt.fingerprints[-1], answer)] = _Node((*prompt.ids, *ids), rendered.rpartition(end)[2])
+        text = self.template.render([*prompt.messages, answer], prompt.tools)
+        if text.startswith(prompt.text):
+            unsaid = text.rpartition(self.tokenizer.decode([end_id]))[2]
+            self._nodes[_extend(prompt.fingerprints[-1], answer)] = _Node((*prompt.ids, *ids), text, unsaid)
 
 
 def _fingerprints(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None) -> tuple[bytes, ...]:

@@ -11,12 +11,12 @@ from pathlib import Path
 import evaluation_workspace as ew
 import pytest
 from osmosis_ai.errors import ConflictError, OsmosisError, ValidationError
-from osmosis_ai.evaluation import environment, execution, pool, runner
+from osmosis_ai.evaluation import environment, execution, rollout_server, walk
 from osmosis_ai.evaluation.observer import SilentObserver
 from osmosis_ai.evaluation.preflight import PreflightError
 from osmosis_ai.evaluation.process import group_alive, own, write_owned
-from osmosis_ai.evaluation.runner import Interrupted
 from osmosis_ai.evaluation.verdict import Fault, Outcome
+from osmosis_ai.evaluation.walk import Interrupted
 from osmosis_ai.gateway import limiter
 from stub_provider import Behaviour, StubProvider
 
@@ -261,7 +261,7 @@ def quicken(monkeypatch) -> None:
     """The same tries with shorter waits between them."""
     plain = limiter.RetryRules
     monkeypatch.setattr(limiter, "RetryRules", lambda: plain(first_backoff_s=0.02))
-    monkeypatch.setattr(execution, "Limits", lambda **values: runner.Limits(retry_delay_s=0.02, **values))
+    monkeypatch.setattr(execution, "Limits", lambda **values: walk.Limits(retry_delay_s=0.02, **values))
 
 
 async def test_ten_lost_items_in_a_row_halt_the_run(stub, tmp_path, monkeypatch):
@@ -301,7 +301,7 @@ async def test_servers_that_only_die_end_the_run(stub, tmp_path):
 
 
 async def test_an_agent_that_blocks_the_event_loop_is_named_and_the_others_are_not(stub, tmp_path, monkeypatch):
-    monkeypatch.setattr(pool, "HANG_MARGIN_S", 1.0)
+    monkeypatch.setattr(rollout_server, "HANG_MARGIN_S", 1.0)
     workspace = ew.make_workspace(
         tmp_path,
         rows("one", "block 600", "two", "hog", "three"),
@@ -326,7 +326,7 @@ async def test_an_exit_inside_a_rollout_is_contained(stub, tmp_path):
 
 async def test_an_exit_of_the_entrypoint_is_named(stub, tmp_path):
     workspace = ew.make_workspace(tmp_path, main="print('no licence')\nexit(7)\n")
-    with pytest.raises(pool.ServerStartError, match=r"rollouts/loop/main.py called exit\(7\)") as caught:
+    with pytest.raises(rollout_server.ServerStartError, match=r"rollouts/loop/main.py called exit\(7\)") as caught:
         await ew.evaluate(workspace, name="r")
     assert "no licence" in caught.value.message and "logs.txt" in caught.value.message
     assert not (workspace / ".osmosis/evals/r/server.json").exists()
@@ -351,7 +351,7 @@ async def test_a_foreign_server_on_the_port_is_found_out(stub, tmp_path):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     workspace = ew.make_workspace(tmp_path, main="import time\ntime.sleep(60)\n")
     try:
-        with pytest.raises(pool.ServerStartError, match="another process"):
+        with pytest.raises(rollout_server.ServerStartError, match="another process"):
             await ew.evaluate(workspace, name="r", rollout_port=server.server_port)
     finally:
         server.shutdown()
@@ -361,7 +361,7 @@ async def test_a_server_with_a_key_of_its_own_is_told_so(stub, tmp_path):
     main = ew.MAIN.replace(
         "create_rollout_server(backend=backend)", 'create_rollout_server(backend=backend, api_key="k")'
     )
-    with pytest.raises(pool.ServerStartError, match="api_key of its own"):
+    with pytest.raises(rollout_server.ServerStartError, match="api_key of its own"):
         await ew.evaluate(ew.make_workspace(tmp_path, main=main), name="r")
 
 
@@ -384,7 +384,7 @@ uvicorn.run(app, port=int(os.environ["_OSMOSIS_ROLLOUT_PORT"]), log_level="error
 
 async def test_a_hung_rollout_costs_its_item_and_not_the_run(stub, tmp_path, monkeypatch):
     quicken(monkeypatch)
-    monkeypatch.setattr(runner.Limits, "deadline_s", 1.0)
+    monkeypatch.setattr(walk.Limits, "deadline_s", 1.0)
     workspace = ew.make_workspace(tmp_path, rows("sleep 50", *(f"row {i}" for i in range(4))), capacity=1)
     report = await ew.evaluate(workspace, name="r")
     assert report.status == "finished" and report.succeeded == 4
@@ -394,7 +394,7 @@ async def test_a_hung_rollout_costs_its_item_and_not_the_run(stub, tmp_path, mon
 
 
 async def test_agents_can_be_sent_to_an_address_of_ones_own(stub, tmp_path):
-    port = pool._free_port()
+    port = rollout_server.free_port()
     main = ew.MAIN.replace(
         "        messages = list(ctx.prompt)",
         "        print('URL', rollout.chat_completions_url)\n        messages = list(ctx.prompt)",

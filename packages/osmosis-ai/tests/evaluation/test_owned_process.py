@@ -121,6 +121,14 @@ async def test_a_child_says_its_lines_and_how_it_ended():
     assert await child.stop(lambda: 1.0)
 
 
+async def test_where_there_are_no_process_descriptors_the_end_is_seen_all_the_same(monkeypatch):
+    monkeypatch.delattr(os, "pidfd_open")
+    monkeypatch.delattr(os, "waitid")
+    child = Child.start(["sh", "-c", "sleep 0.2; exit 3"], env=dict(os.environ), on_line=lambda _: None)
+    assert await child.wait() == 3
+    assert await child.stop(lambda: 1.0)
+
+
 async def test_stopping_ends_the_children_of_a_dead_child():
     child = Child.start(["sh", "-c", "sleep 60 & exit 3"], env=dict(os.environ), on_line=lambda _: None)
     assert await child.wait() == 3

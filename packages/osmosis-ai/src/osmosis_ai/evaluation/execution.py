@@ -8,29 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
+import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from osmosis_ai.consts import PACKAGE_VERSION
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.evaluation.environment import RolloutEnvironment, cache_dir, prepare_environment
-from osmosis_ai.evaluation.observer import Observer, Relay, Tally
-from osmosis_ai.evaluation.pool import RolloutPool, ServerSpec
+from osmosis_ai.evaluation.observer import Noting, Observer, Relay, Tally
+from osmosis_ai.evaluation.pool import RolloutPool
 from osmosis_ai.evaluation.preflight import forget, preflight
 from osmosis_ai.evaluation.redaction import Redactor, ambient_secret_values
 from osmosis_ai.evaluation.report import RunReport
+from osmosis_ai.evaluation.rollout_server import ServerSpec
 from osmosis_ai.evaluation.rows import work_items
 from osmosis_ai.evaluation.run import SERVER_RECORD, TRIALS, TUNNEL_RECORD, EvaluationRun
 from osmosis_ai.evaluation.runlog import RunLog
-from osmosis_ai.evaluation.runner import Interrupted, Limits, Runner, RunOutcome, Stop, StopSwitch
+from osmosis_ai.evaluation.runner import Runner
+from osmosis_ai.evaluation.surroundings import handle_signals, library_logs, variables
 from osmosis_ai.evaluation.trials import TrialFiles
 from osmosis_ai.evaluation.tunnel import Tunnel
-from osmosis_ai.evaluation.verdict import Attempt, Outcome, Verdict, WorkItem
+from osmosis_ai.evaluation.verdict import Outcome
+from osmosis_ai.evaluation.walk import Interrupted, Limits, RunOutcome, Stop, StopSwitch
 from osmosis_ai.gateway.server import Gateway
 
 if TYPE_CHECKING:
@@ -44,10 +47,10 @@ INTERRUPTED_GRACE_S = 330.0
 class Execution:
     """One invocation's work on a run; used once."""
 
-    def __init__(self, run: EvaluationRun, policy: Policy, secrets: Mapping[str, str], observer: Observer) -> None:
+    def __init__(self, run: EvaluationRun, policy: Policy, values: Mapping[str, str], observer: Observer) -> None:
         self._run = run
         self._policy = policy
-        self._secrets = dict(secrets)
+        self._secrets = dict(values)
         self._ambient = dict(os.environ)
         self._redactor = Redactor([*self._secrets.values(), *ambient_secret_values(os.environ)])
         self._log = RunLog(run.run_dir, self._redactor)
@@ -73,7 +76,7 @@ class Execution:
         if run.resumed_count:
             self.note("INFO", "resume", f"{run.resumed_count} of {run.total_count} items have their verdict", {})
         try:
-            with self._signal_handlers(), self._secrets_in_environment(), self._logging_into_the_log():
+            with handle_signals(self._on_signal), variables(self._secrets), library_logs(self.note):
                 return await self._stages()
         except asyncio.CancelledError:
             if not self._signals:
@@ -118,7 +121,6 @@ class Execution:
         self._relay.stage("Preparing the rollout environment")
         environment = await self._environment()
         pool = self._pool = RolloutPool(self._server_spec(environment), log=self.note)
-        self._redactor.add(pool.api_key)
         gateway = Gateway(
             self._policy, on_call=lambda rollout_id, call: runner.call_ended(rollout_id, call) if runner else None
         )
@@ -145,7 +147,7 @@ class Execution:
                 journal=run.journal,
                 keeper=trials,
                 limits=limits,
-                observer=_Noting(self._relay, self.note),
+                observer=Noting(self._relay, self.note),
                 stop=self._stop,
                 tally=self._tally(),
                 threshold=request.config.pass_threshold,
@@ -207,11 +209,14 @@ class Execution:
     def _server_spec(self, environment: RolloutEnvironment) -> ServerSpec:
         run, request = self._run, self._run.request
         limits = self._limits()
+        api_key = secrets.token_urlsafe(32)
+        self._redactor.add(api_key)
         return ServerSpec(
             python=environment.python,
             rollout_dir=request.rollout_dir,
             entrypoint=request.entrypoint,
             shown=request.shown_entrypoint,
+            api_key=api_key,
             environ={**self._ambient, **request.config.env, **self._secrets},
             artifact_root=run.run_dir / TRIALS,
             record_path=run.run_dir / SERVER_RECORD,
@@ -329,7 +334,7 @@ class Execution:
         self.note("WARNING", "run", message, {})
         self._relay.warning(code, message)
 
-    # -- signals and environment
+    # -- signals
 
     def _grace(self) -> float:
         return INTERRUPTED_GRACE_S if self._signals == 1 and self._stop.level is Stop.DRAIN else END_GRACE_S
@@ -348,90 +353,3 @@ class Execution:
                 self.note("WARNING", "cancel", "cancelling what is in flight", {})
         elif self._main is not None and self._signals == 1:
             self._main.cancel()
-
-    @contextlib.contextmanager
-    def _signal_handlers(self) -> Generator[None]:
-        loop = asyncio.get_running_loop()
-        installed: list[signal.Signals] = []
-        before: dict[signal.Signals, Any] = {}
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with contextlib.suppress(ValueError, RuntimeError):  # only the main thread may
-                before[number] = signal.getsignal(number)
-                loop.add_signal_handler(number, self._on_signal)
-                installed.append(number)
-        try:
-            yield
-        finally:
-            for number in installed:
-                loop.remove_signal_handler(number)
-                if before[number] is not None:
-                    signal.signal(number, before[number])
-
-    @contextlib.contextmanager
-    def _logging_into_the_log(self) -> Generator[None]:
-        """What libraries log at WARNING and above goes to logs.txt; stderr is for our own lines."""
-        note = self.note
-
-        class Lines(logging.Handler):
-            def emit(self, record: logging.LogRecord) -> None:
-                with contextlib.suppress(Exception):
-                    note("WARNING", "run", f"{record.name}: {self.format(record)}", {})
-
-        handler = Lines(logging.WARNING)
-        logging.getLogger().addHandler(handler)
-        try:
-            yield
-        finally:
-            logging.getLogger().removeHandler(handler)
-
-    @contextlib.contextmanager
-    def _secrets_in_environment(self) -> Generator[None]:
-        """Providers read their keys from the environment: the secrets are in it for this run only."""
-        before = {name: os.environ.get(name) for name in self._secrets}
-        os.environ.update(self._secrets)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
-
-
-class _Noting:
-    """The walk's observer: passes everything on and writes the lines that logs.txt wants of it."""
-
-    def __init__(self, relay: Relay, note: Callable[[str, str, str, Mapping[str, Any]], None]) -> None:
-        self._relay = relay
-        self._note = note
-
-    def stage(self, text: str) -> None:
-        self._relay.stage(text)
-
-    def log(self, line: str) -> None:
-        self._relay.log(line)
-
-    def warning(self, code: str | None, message: str) -> None:
-        self._relay.warning(code, message)
-
-    def started(self, item: WorkItem) -> None:
-        self._relay.started(item)
-
-    def attempt(self, attempt: Attempt) -> None:
-        place = f"row {attempt.row_index} run {attempt.run_index}, try {attempt.number}"
-        failure = attempt.failure
-        details = {"rollout_id": attempt.rollout_id, "fault": failure.fault.value, "code": failure.code}
-        self._note("WARNING", "dispatch", f"{place}: {failure.message}", details)
-        self._relay.attempt(attempt)
-
-    def verdict(self, verdict: Verdict, tally: Tally) -> None:
-        details: dict[str, Any] = {"rollout_id": verdict.rollout_id, "status": verdict.outcome.value}
-        if verdict.reward is not None:
-            details["reward"] = verdict.reward
-        message = f"row {verdict.row_index} run {verdict.run_index}"
-        if verdict.failure is not None:
-            details |= {"fault": verdict.failure.fault.value, "error_type": verdict.failure.code}
-            message += f": {verdict.failure.message}"
-        self._note("INFO", "result", message, details)
-        self._relay.verdict(verdict, tally)

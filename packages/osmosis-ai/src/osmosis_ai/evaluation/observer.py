@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from osmosis_ai.evaluation.verdict import Attempt, Verdict, WorkItem
 
@@ -139,3 +139,47 @@ class Relay:
                 call()
             except BaseException as error:
                 self._failure = error
+
+
+class Noting:
+    """An `Observer` that passes everything on to a relay and writes the lines that logs.txt wants of it."""
+
+    def __init__(self, relay: Relay, note: Callable[[str, str, str, Mapping[str, Any]], None]) -> None:
+        self._relay = relay
+        self._note = note
+
+    def stage(self, text: str) -> None:
+        """Pass it on."""
+        self._relay.stage(text)
+
+    def log(self, line: str) -> None:
+        """Pass it on."""
+        self._relay.log(line)
+
+    def warning(self, code: str | None, message: str) -> None:
+        """Pass it on."""
+        self._relay.warning(code, message)
+
+    def started(self, item: WorkItem) -> None:
+        """Pass it on."""
+        self._relay.started(item)
+
+    def attempt(self, attempt: Attempt) -> None:
+        """Note why the try ended nothing, pass it on."""
+        place = f"row {attempt.row_index} run {attempt.run_index}, try {attempt.number}"
+        failure = attempt.failure
+        details = {"rollout_id": attempt.rollout_id, "fault": failure.fault.value, "code": failure.code}
+        self._note("WARNING", "dispatch", f"{place}: {failure.message}", details)
+        self._relay.attempt(attempt)
+
+    def verdict(self, verdict: Verdict, tally: Tally) -> None:
+        """Note the verdict, pass it on."""
+        details: dict[str, Any] = {"rollout_id": verdict.rollout_id, "status": verdict.outcome.value}
+        if verdict.reward is not None:
+            details["reward"] = verdict.reward
+        message = f"row {verdict.row_index} run {verdict.run_index}"
+        if verdict.failure is not None:
+            details |= {"fault": verdict.failure.fault.value, "error_type": verdict.failure.code}
+            message += f": {verdict.failure.message}"
+        self._note("INFO", "result", message, details)
+        self._relay.verdict(verdict, tally)

@@ -194,14 +194,16 @@ class Child:
         self._exited = asyncio.Event()
         self._drained = asyncio.Event()
         self._status: int | None = None
+        self._stopped = False
         self._pidfd = -1
         self._poller: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         assert popen.stdout is not None
         os.set_blocking(popen.stdout.fileno(), False)
         self._loop.add_reader(popen.stdout.fileno(), self._read)
-        if sys.platform == "linux":
+        with contextlib.suppress(AttributeError, OSError):  # not on macOS, nor in every container
             self._pidfd = os.pidfd_open(popen.pid)
+        if self._pidfd >= 0:
             self._loop.add_reader(self._pidfd, self._on_exit)
         else:
             self._poller = asyncio.create_task(self._poll_exit())
@@ -305,7 +307,7 @@ class Child:
         Returns:
             Whether the end of the group is confirmed.
         """
-        if self._popen.returncode is not None:
+        if self._stopped:
             return True
         if self.alive or group_alive(self.pid):
             _signal_group(self.pid, signal.SIGTERM)
@@ -316,6 +318,7 @@ class Child:
         if confirmed:
             await self.wait()
             self._popen.wait()
+            self._stopped = True
         self._close()
         return confirmed
 
@@ -327,18 +330,26 @@ class Child:
             await asyncio.sleep(POLL_S)
         return True
 
-    def _on_exit(self) -> None:
-        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)  # looked at, not reaped
+    def _look(self) -> int | None:
+        """The exit status, if the child has ended; where the system can, without reaping it."""
+        if not hasattr(os, "waitid"):
+            return self._popen.poll()
+        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+    def _on_exit(self) -> None:
+        self._status = self._look()
+        if self._status is None:
             return
-        self._status = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._pidfd = -1
         self._exited.set()
 
     async def _poll_exit(self) -> None:
-        while (status := self._popen.poll()) is None:  # noqa: ASYNC110 - no event outside Linux
+        while (status := self._look()) is None:  # noqa: ASYNC110 - the system has no event for it
             await asyncio.sleep(POLL_S)
         self._status = status
         self._exited.set()

@@ -41,7 +41,7 @@ from osmosis_ai.workspace.source import source_digest
 
 if TYPE_CHECKING:
     from osmosis_ai.evaluation.observer import Observer
-    from osmosis_ai.evaluation.runner import RunOutcome
+    from osmosis_ai.evaluation.walk import RunOutcome
     from osmosis_ai.gateway.policy import Policy
     from osmosis_ai.workspace.eval_config import EvalConfig
 

@@ -15,18 +15,17 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
-import httpx
-
 from osmosis_ai.errors import OsmosisError
-from osmosis_ai.evaluation.judgement import Judgement, infrastructure, judge, refused
+from osmosis_ai.evaluation.attempt import run_rollout
+from osmosis_ai.evaluation.judgement import Judgement, judge, judge_loss
 from osmosis_ai.evaluation.observer import Observer, Tally
-from osmosis_ai.evaluation.pool import RolloutPool, Server
-from osmosis_ai.evaluation.verdict import Attempt, Failure, Fault, Outcome, Timings, Verdict, WorkItem
-from osmosis_ai.rollout.client import RolloutAdmissionTimeoutError, RolloutHandle, RolloutProtocolError
-from osmosis_ai.rollout.types import RolloutResultResponse, RolloutStatus
+from osmosis_ai.evaluation.pool import RolloutPool
+from osmosis_ai.evaluation.rollout_server import RolloutServer
+from osmosis_ai.evaluation.verdict import Attempt, Outcome, Timings, Verdict, WorkItem
+from osmosis_ai.evaluation.walk import Interrupted, Limits, RunOutcome, Stop, StopSwitch
+from osmosis_ai.rollout.types import RolloutResultResponse
 
 if TYPE_CHECKING:
     from osmosis_ai.evaluation.journal import Journal
@@ -35,71 +34,6 @@ if TYPE_CHECKING:
 
 SETTLE_LIMIT_S = 120.0
 """How long cancelled rollouts may take to end."""
-DEFAULT_DEADLINE_S = 3600.0
-DEADLINE_MARGIN_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The bounds of a walk.
-
-    Attributes:
-        concurrency: Rollouts at once; None takes the server's capacity.
-        agent_timeout_s: Of the agent, enforced by the server.
-        grader_timeout_s: Of the grader, enforced by the server.
-        tries: Tries at an item, the first included, before an infrastructure fault counts as its end.
-        failures_in_a_row: Items that may use up their tries one after the other before dispatch halts.
-        max_cost_usd: Dispatch stops once the calls of this walk cost so much.
-        retry_delay_s: Before the second try; four times as long before each further one.
-    """
-
-    concurrency: int | None = None
-    agent_timeout_s: float | None = None
-    grader_timeout_s: float | None = None
-    tries: int = 3
-    failures_in_a_row: int = 10
-    max_cost_usd: float | None = None
-    retry_delay_s: float = 0.5
-
-    @property
-    def deadline_s(self) -> float:
-        """How long one try may take from its admission."""
-        if self.agent_timeout_s is None or self.grader_timeout_s is None:
-            return DEFAULT_DEADLINE_S
-        return self.agent_timeout_s + self.grader_timeout_s + DEADLINE_MARGIN_S
-
-    def in_flight(self, capacity: int | None) -> int:
-        """How many rollouts to have in flight on a server of this capacity."""
-        if self.concurrency is None:
-            return capacity or 1
-        return min(self.concurrency, capacity) if capacity else self.concurrency
-
-
-class Stop(IntEnum):
-    """How urgently the user wants the walk to end; it only rises."""
-
-    NO = 0
-    DRAIN = 1
-    NOW = 2
-
-
-class StopSwitch:
-    """What the signal handlers turn and the walk obeys."""
-
-    def __init__(self) -> None:
-        self.level = Stop.NO
-        self._listeners: list[Callable[[], None]] = []
-
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever the level rises."""
-        self._listeners.append(listener)
-
-    def rise(self) -> Stop:
-        """One step more urgent."""
-        self.level = Stop(min(self.level + 1, Stop.NOW))
-        for listener in self._listeners:
-            listener()
-        return self.level
 
 
 class Keeper(Protocol):
@@ -114,37 +48,6 @@ class Keeper(Protocol):
     def verdict_recorded(self, verdict: Verdict) -> None:
         """A verdict is durable. Must not raise."""
         ...
-
-
-class Interrupted(OsmosisError):
-    """The user asked twice to stop; nothing in flight was waited for."""
-
-    code = "INTERRUPTED"
-
-
-@dataclass(slots=True)
-class RunOutcome:
-    """What a walk did.
-
-    Attributes:
-        dispatched: Items that were begun.
-        recorded: Verdicts that were recorded.
-        cancelled: Items that were begun and left pending.
-        duration_ms: Of the walk; whoever runs it fills it in.
-        halt_reason: Why dispatch stopped before the items ran out, in words; None when it did not.
-        halt_code: `interrupted`, `max_cost`, a failure code such as `policy_authentication`, or `storage`.
-        error: Set when the halt is an error of the run itself (journal, dataset, pool, a fault of ours).
-        spent_usd: What the calls cost whose price is known.
-    """
-
-    dispatched: int = 0
-    recorded: int = 0
-    cancelled: int = 0
-    duration_ms: float = 0.0
-    halt_reason: str | None = None
-    halt_code: str | None = None
-    error: BaseException | None = None
-    spent_usd: float = 0.0
 
 
 @dataclass(slots=True)
@@ -163,7 +66,7 @@ class _Try:
     number: int = 1
     losses: int = 0
     alone: bool = False
-    server: Server | None = None
+    server: RolloutServer | None = None
     rollout_id: str = ""
 
 
@@ -215,7 +118,6 @@ class Runner:
         self._flying: dict[asyncio.Task[None], _Try] = {}
         self._retries: deque[_Try] = deque()
         self._suspects: deque[_Try] = deque()
-        self._background: set[asyncio.Task[None]] = set()
         self._waiting = 0  # retries whose delay is not over
         self._exhausted_in_a_row = 0
         self._price_unknown = False
@@ -348,114 +250,21 @@ class Runner:
         session = self._gateway.open(rollout_id)
         self._observer.started(item)
         result: RolloutResultResponse | None = None
-        judgement: Judgement | None = None
-        status = RolloutStatus.QUEUED
         server.in_flight += 1
         try:
-            result, status, judgement = await self._roll(server, item, rollout_id, session.url, session.key)
+            result, phase, judgement = await run_rollout(server, item, session, self._limits, self._stop)
         finally:
             server.in_flight -= 1
             calls = await self._gateway.close(rollout_id)
         await self._keeper.rollout_ended(item, rollout_id, calls, result)
         if result is not None:
             cancelling = self._stop.level is not Stop.NO
-            judgement = judge(item, result, calls, last_status=status, cancelling=cancelling)
+            judgement = judge(item, result, calls, last_status=phase, cancelling=cancelling)
+        elif server.lost.done():
+            repeated = current.losses > 0 and current.number >= self._limits.tries
+            judgement = judge_loss(server.loss, repeated=repeated, agent_timeout_s=self._limits.agent_timeout_s)
         assert judgement is not None
-        if server.lost.done() and result is None:
-            judgement = self._judge_loss(current, server, status)
         await self._settle(current, rollout_id, judgement, result, calls, (time.monotonic() - started) * 1000)
-
-    async def _roll(
-        self, server: Server, item: WorkItem, rollout_id: str, url: str, key: str
-    ) -> tuple[RolloutResultResponse | None, RolloutStatus, Judgement | None]:
-        """Have the server run one rollout: its answer, or why there is none."""
-        status = RolloutStatus.QUEUED
-        rollout = asyncio.create_task(self._ask(server, item, rollout_id, url, key))
-        try:
-            await asyncio.wait([rollout, server.lost], return_when=asyncio.FIRST_COMPLETED)
-            if not rollout.done():
-                return None, status, infrastructure("server_lost", server.lost.result())
-            return rollout.result()
-        finally:
-            if not rollout.done():
-                rollout.cancel()
-                await asyncio.wait([rollout])
-
-    async def _ask(
-        self, server: Server, item: WorkItem, rollout_id: str, url: str, key: str
-    ) -> tuple[RolloutResultResponse | None, RolloutStatus, Judgement | None]:
-        limits = self._limits
-        handle: RolloutHandle | None = None
-        client = server.lend()
-        try:
-            handle = await client.run_rollout_async(
-                initial_messages=[dict(message) for message in item.messages],
-                chat_completions_url=url,
-                rollout_id=rollout_id,
-                llm_api_key=key,
-                label=item.label,
-                metadata=None if item.metadata is None else dict(item.metadata),
-                grade=True,
-                agent_timeout_sec=limits.agent_timeout_s,
-                grader_timeout_sec=limits.grader_timeout_s,
-                extra_fields={"row_index": item.row_index, "run_index": item.run_index},
-            )
-            if self._stop.level is not Stop.NO:
-                self._cancel_soon(server, rollout_id)  # the first cancellation came before the admission
-            async with asyncio.timeout(limits.deadline_s):
-                return await handle, handle.phase, None
-        except RolloutAdmissionTimeoutError as error:
-            judgement = infrastructure("admission_timeout", error.message)
-        except TimeoutError:
-            self._cancel_soon(server, rollout_id)
-            message = f"the rollout did not end within its deadline of {limits.deadline_s:g} s"
-            judgement = infrastructure("deadline", message)
-        except RolloutProtocolError as error:
-            forgotten = handle is not None and error.status_code in (403, 404)  # the server no longer knows it
-            judgement = refused(500 if forgotten else error.status_code, error.message)
-        except (httpx.HTTPError, OSError) as error:
-            message = f"the rollout server cannot be reached: {type(error).__name__} {error}".rstrip()
-            judgement = infrastructure("transport_error", message)
-            # A connection breaks a moment before the server's death is seen, and that would explain more.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await asyncio.shield(server.lost)
-        finally:
-            if handle is not None and not handle.done():
-                handle.close()
-            server.give_back(client)
-        return None, handle.phase if handle is not None else RolloutStatus.QUEUED, judgement
-
-    def _cancel_soon(self, server: Server, rollout_id: str) -> None:
-        async def cancel() -> None:
-            client = server.lend()
-            try:
-                with contextlib.suppress(Exception):  # the lease ends the rollout anyway
-                    await client.cancel_rollout(rollout_id)
-            finally:
-                server.give_back(client)
-
-        task = asyncio.create_task(cancel())
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-
-    def _judge_loss(self, current: _Try, server: Server, status: RolloutStatus) -> Judgement:
-        """Judge a try whose server died or was blocked under it."""
-        why = server.lost.result()
-        alone = server.company <= 1
-        if server.hung:
-            if alone:
-                limit = self._limits.agent_timeout_s
-                message = "it blocked the event loop of the rollout server" + (
-                    f" past its limit of {limit:g} s" if limit is not None else f": {why}"
-                )
-                return Judgement(Outcome.FAILED, failure=Failure(Fault.AGENT, "timeout", message, server.where))
-            return infrastructure("server_blocked", why)
-        judgement = infrastructure("server_died", why)
-        if alone and current.losses and not server.killed and current.number >= self._limits.tries:
-            failure = Failure(Fault.AGENT, "server_died", f"{why}, each time this item ran")
-            return Judgement(Outcome.FAILED, failure=failure)
-        return judgement
 
     # -- its end
 
@@ -563,7 +372,7 @@ class Runner:
             if current.server is None:
                 task.cancel()  # it waits for a server
             else:
-                self._cancel_soon(current.server, current.rollout_id)
+                current.server.cancel_soon(current.rollout_id)
         deadline = time.monotonic() + SETTLE_LIMIT_S
         while self._flying and self._stop.level is not Stop.NOW and (left := deadline - time.monotonic()) > 0:
             self._wake.clear()
@@ -575,7 +384,7 @@ class Runner:
 
     async def _abandon(self) -> None:
         """End every task that still runs; their items stay pending."""
-        tasks = [*self._flying, *self._background]
+        tasks = list(self._flying)
         for task in tasks:
             task.cancel()
         if tasks:

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from osmosis_ai.errors import NetworkError, ValidationError
 from osmosis_ai.evaluation import bootstrap
-from osmosis_ai.evaluation.pool import Log
 from osmosis_ai.evaluation.process import Child, own, write_owned
+from osmosis_ai.evaluation.rollout_server import Log
 
 PUBLIC_URL = re.compile(r"https://[a-z0-9-]+\.trycloudflare\.com")
 REGISTERED = "registered tunnel connection"

@@ -169,12 +169,8 @@ def json_value(value: Any) -> Any:
 
 
 def _part_text(part: Any) -> str | None:
-    if isinstance(part, str):
-        return part
-    if isinstance(part, Mapping) and part.get("type") in ("text", "input_text", "output_text", None):
-        text = part.get("text")
-        return text if isinstance(text, str) else None
-    return None
+    text = part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
+    return text if isinstance(text, str) else None
 
 
 def _observe(steps: list[dict[str, Any]], message: Mapping[str, Any], role: str) -> None:

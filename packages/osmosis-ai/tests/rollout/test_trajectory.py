@@ -391,6 +391,10 @@ def test_valid_documents(valid):
         (with_step(timestamp="yesterday"), "timestamp"),
         (with_step(message=[{"type": "image", "text": "t"}]), "image part has a source"),
         (with_step(message=[{"type": "audio", "source": {"media_type": "image/png", "path": "p"}}]), "media type"),
+        (
+            with_step(message=[{"type": "image", "source": {"media_type": "image/bmp", "path": "p"}}]),
+            "cannot have the media type 'image/bmp'",
+        ),
         (minimal(subagent_trajectories=[minimal()]), "needs a trajectory_id"),
         (minimal(subagent_trajectories=[SUBAGENT, SUBAGENT]), "the same trajectory_id"),
         ([], "dict"),

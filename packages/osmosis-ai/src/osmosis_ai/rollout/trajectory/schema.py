@@ -28,6 +28,17 @@ type Extra = dict[str, Any] | None
 
 _AGENT_ONLY = ("model_name", "reasoning_effort", "reasoning_content", "tool_calls", "metrics")
 _LLM_ONLY = ("metrics", "reasoning_content")
+_MEDIA_TYPES = {
+    "image": {f"image/{kind}" for kind in ("jpeg", "png", "gif", "webp")},
+    # with the spellings that providers use for the registered types
+    "audio": {
+        f"audio/{kind}"
+        for kind in (
+            *("wav", "x-wav", "wave", "vnd.wave", "mpeg", "mp3", "mpga", "x-mpeg", "mp4", "m4a", "x-m4a"),
+            *("aac", "x-aac", "ogg", "flac", "x-flac", "webm", "aiff", "x-aiff"),
+        )
+    },
+}
 
 
 class _Strict(BaseModel):
@@ -66,7 +77,7 @@ class ContentPart(_Strict):
                 raise ValueError("a text part has text and no source")
         elif self.source is None or self.text is not None:
             raise ValueError(f"an {self.type} part has a source and no text")
-        elif not self.source.media_type.startswith(f"{self.type}/"):
+        elif self.source.media_type not in _MEDIA_TYPES[self.type]:
             raise ValueError(f"an {self.type} part cannot have the media type {self.source.media_type!r}")
         elif self.type == "image" and self.source.duration_sec is not None:
             raise ValueError("an image has no duration_sec")

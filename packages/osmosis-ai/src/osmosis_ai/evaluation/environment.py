@@ -223,7 +223,7 @@ def _key(rollout_dir: Path, project: dict[str, Any], lock: Path, sdk: metadata.D
         sys.base_prefix,
         str(rollout_dir.resolve()) if tied else "",
         sdk.version,
-        sdk.read_text("RECORD") or "",
+        *(",".join(line) for line in _recorded(sdk)),
     ]
     for part in parts:
         digest.update(part.encode() + b"\0")
@@ -316,34 +316,20 @@ def _wheel(sdk: metadata.Distribution, root: Path) -> Path:
     An editable installation's files are its metadata and a `.pth` with the path of the source: its wheel is as small,
     and the environment follows the source.
     """
-    record = sdk.read_text("RECORD")
-    if not record:
-        raise RolloutEnvironmentError(
-            f"The installed {package_name} {sdk.version} has no RECORD, so it cannot be handed to the rollout.\n"
-            f"Reinstall it with: {sys.executable} -m pip install --force-reinstall {package_name}"
-        )
-    digest = hashlib.sha256(record.encode()).hexdigest()[:24]
+    record = _recorded(sdk)
+    digest = hashlib.sha256("\n".join(",".join(line) for line in record).encode()).hexdigest()[:24]
     target = root / digest / f"{package_name.replace('-', '_')}-{sdk.version}-py3-none-any.whl"
     if target.is_file():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    skipped = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_build.json", "uv_cache.json"}
     temporary = target.with_name(f".{os.getpid()}.tmp")
     lines: list[str] = []
     with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
         info = ""
-        for name, *_ in csv.reader(record.splitlines()):
-            path = PurePosixPath(name)
-            in_info = path.parts[0].endswith(".dist-info")
-            if in_info:
-                info = path.parts[0]
-            if (
-                path.parts[0] == ".."
-                or path.is_absolute()
-                or path.suffix == ".pyc"
-                or (in_info and path.name in skipped)
-            ):
-                continue
+        for name, *_ in record:
+            folder = PurePosixPath(name).parts[0]
+            if folder.endswith(".dist-info"):
+                info = folder
             try:
                 data = Path(str(sdk.locate_file(name))).read_bytes()
             except OSError as error:
@@ -360,6 +346,25 @@ def _wheel(sdk: metadata.Distribution, root: Path) -> Path:
         archive.writestr(entry, "\n".join([*lines, f"{info}/RECORD,,"]) + "\n")
     temporary.replace(target)
     return target
+
+
+def _recorded(sdk: metadata.Distribution) -> list[list[str]]:
+    """The lines of the SDK's RECORD that belong into a wheel: not scripts, bytecode and the installer's notes."""
+    record = sdk.read_text("RECORD")
+    if not record:
+        raise RolloutEnvironmentError(
+            f"The installed {package_name} {sdk.version} has no RECORD, so it cannot be handed to the rollout.\n"
+            f"Reinstall it with: {sys.executable} -m pip install --force-reinstall {package_name}"
+        )
+    notes = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_build.json", "uv_cache.json"}
+    lines: list[list[str]] = []
+    for line in csv.reader(record.splitlines()):
+        path = PurePosixPath(line[0])
+        outside = path.parts[0] == ".." or path.is_absolute()
+        noted = path.parts[0].endswith(".dist-info") and path.name in notes
+        if not outside and not noted and path.suffix != ".pyc":
+            lines.append(line)
+    return lines
 
 
 def _compile_editable(sdk: metadata.Distribution) -> None:

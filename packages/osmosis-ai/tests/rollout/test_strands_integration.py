@@ -113,6 +113,15 @@ async def test_the_placeholder_cannot_be_used_with_a_plain_agent(stub):
         await Agent(model=OsmosisRolloutModel(), callback_handler=None).invoke_async("hello")
 
 
+def test_the_placeholder_of_the_other_framework_is_named(stub):
+    other = pytest.importorskip("osmosis_ai.rollout.integrations.agents.openai_agents")
+    with context_for(stub):
+        with pytest.raises(TypeError, match=r"import OsmosisRolloutModel from .*agents\.strands"):
+            OsmosisStrandsAgent(model=other.OsmosisRolloutModel())
+        with pytest.raises(TypeError, match=r"import OsmosisRolloutModel from .*agents\.openai_agents"):
+            other.OsmosisAgent(name="a", model=OsmosisRolloutModel())
+
+
 def test_a_rollout_has_one_sample(stub):
     with context_for(stub):
         make_agent()

@@ -30,6 +30,7 @@ with optional_imports("openai-agents"):
     from osmosis_ai.rollout.integrations.agents.policy_client import (
         known_parameters,
         open_client,
+        refuse_other_placeholder,
         require_context,
         sort_parameters,
     )
@@ -183,6 +184,8 @@ class OsmosisAgent(Agent):
         if isinstance(model, OsmosisRolloutModel):
             require_context("OsmosisAgent")
             model = OsmosisLitellmModel(**model.kwargs)
+        else:
+            refuse_other_placeholder("OsmosisAgent", model, __name__)
         super().__init__(*args, model=model, **kwargs)
 
 

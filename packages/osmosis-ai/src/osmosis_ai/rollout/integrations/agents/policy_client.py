@@ -110,6 +110,17 @@ def require_context(owner: str) -> RolloutContext:
     return context
 
 
+def refuse_other_placeholder(owner: str, model: object, module: str) -> None:
+    """Refuse the placeholder of the other framework: both have one name, so that one import hides the other.
+
+    Raises:
+        TypeError: The model is a placeholder that comes from another module than `module`.
+    """
+    found = type(model)
+    if found.__name__ == "OsmosisRolloutModel" and found.__module__ != module:
+        raise TypeError(f"{owner} got the placeholder of {found.__module__}: import OsmosisRolloutModel from {module}")
+
+
 def open_client(context: RolloutContext, *, max_retries: int = 0) -> openai.AsyncOpenAI:
     """A client for the rollout's policy, over the connections of the running event loop."""
     return openai.AsyncOpenAI(

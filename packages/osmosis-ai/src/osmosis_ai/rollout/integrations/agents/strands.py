@@ -20,7 +20,12 @@ with optional_imports("strands"):
     from strands.models.model import Model
     from strands.models.openai import OpenAIModel
 
-    from osmosis_ai.rollout.integrations.agents.policy_client import open_client, require_context, sort_parameters
+    from osmosis_ai.rollout.integrations.agents.policy_client import (
+        open_client,
+        refuse_other_placeholder,
+        require_context,
+        sort_parameters,
+    )
 
 __all__ = ["OsmosisRolloutModel", "OsmosisStrandsAgent"]
 
@@ -122,6 +127,8 @@ class OsmosisStrandsAgent(Agent):
             context = require_context("OsmosisStrandsAgent")
             given["model"] = given["model"].resolve(context)
             kwargs.setdefault("retry_strategy", None)
+        else:
+            refuse_other_placeholder("OsmosisStrandsAgent", given["model"], __name__)
         blocks: Any = None if given["messages"] is None else [_with_blocks(message) for message in given["messages"]]
         super().__init__(given["model"], blocks, *args[2:], **kwargs)
         if context is not None:

@@ -13,11 +13,12 @@ import pytest
 from osmosis_ai.consts import PACKAGE_VERSION
 from published import CONFORMANCE, ROOT, VENV, child_environment, needs_published
 from stub_platform import StubPlatform
-from stub_provider import StubProvider
+from stub_provider import Behaviour, StubProvider
 
 pytestmark = needs_published
 
 ROWS = ("ok", "fail boom", "ask hello", "skip")
+ASKED = [{"role": "user", "content": "hello"}]
 CONFIG = """\
 [experiment]
 rollout = "plain"
@@ -180,6 +181,26 @@ def test_the_published_upload_accepts_a_run(any_run):
     kinds = sorted(re.sub(r"[0-9a-f]{32}", "ID", path) for path in platform.objects)
     artifact, trajectory = "rollout_trials/ID/artifacts/note.txt", "rollout_trials/ID/trajectory.json"
     assert kinds == sorted(["index.jsonl", "logs.txt", "progress.json", *[artifact] * 3, *[trajectory] * 3])
+
+
+def test_the_published_upload_accepts_attempts_selected_rows_and_faults_of_the_provider(tmp_path):
+    """What only ours writes (attempts.jsonl, call records, causes) does not disturb it."""
+    workspace = make_workspace(tmp_path / "workspace", "open")
+    config = workspace / "configs/eval/plain.toml"
+    config.write_text(config.read_text().replace("batch_size = 4", "batch_size = 4\nn = 2"))
+    with StubProvider() as broken:
+        broken.answer_with(lambda body: Behaviour("status", status=503) if body["messages"] == ASKED else None)
+        answer = evaluate(OURS, workspace, broken, "run-a", "--rows", "0,2-3")
+    resource = answer["resource"]
+    assert (resource["total_work_items"], resource["failed"], resource["skipped"]) == (6, 2, 2)
+    assert {cause["fault"] for cause in resource["causes"]} == {"infrastructure"}
+    assert (folder(workspace) / "attempts.jsonl").exists()
+    answer, platform = upload(THEIRS, workspace, "run-a")
+    assert answer["status"] == "success", answer
+    assert platform.finalized
+    (declared,) = platform.declarations
+    assert declared["run"]["experiment_config"]["dataset"]["selected_source_rows"] == "0,2-3"
+    assert declared["run"]["evaluation_config"] == {"n": 2, "pass_threshold": 1.0}
 
 
 def test_each_resumes_a_finished_run_of_the_other_without_touching_it(any_run, stub):

@@ -16,7 +16,10 @@ def calls(*kinds: str | None, cancelled: bool = False, retries: int = 0) -> Sess
     for index, kind in enumerate(kinds):
         error = CallError.of(PolicyError(f"it was {kind}", kind=kind)) if kind else None
         last = index == len(kinds) - 1
-        made.append(CallRecord(index, "t", 0.1, error=error, cancelled=cancelled and last, retries=retries))
+        answer = None if kind or (cancelled and index == len(kinds) - 1) else {"message": {}}
+        made.append(
+            CallRecord(index, "t", 0.1, response=answer, error=error, cancelled=cancelled and last, retries=retries)
+        )
     return SessionRecord("r", tuple(made))
 
 
@@ -114,6 +117,10 @@ def test_a_policy_that_is_gone_for_good_halts_whatever_the_agent_made_of_it(kind
     fields = {"reward": 0.0} if status == "success" else {}
     judgement = end(status, session=calls(kind), **fields)
     assert judgement.outcome is None and judgement.halt and judgement.failure.code == f"policy_{kind}"
+
+
+def test_a_fatal_error_that_a_later_answer_disproves_halts_nothing():
+    assert end("success", session=calls("not_found", None), reward=1.0).outcome is Outcome.GRADED
 
 
 def test_a_failed_grader_is_not_excused_by_the_policy():

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from osmosis_ai.consts import PACKAGE_VERSION
 from osmosis_ai.errors import OsmosisError
@@ -56,7 +56,7 @@ class Execution:
         self._log = RunLog(run.run_dir, self._redactor)
         self._relay = Relay(observer)
         self._stop = StopSwitch()
-        self._walking = False
+        self._phase: Literal["start", "walk", "end"] = "start"
         self._signals = 0
         self._main: asyncio.Task[Any] | None = None
         self._uv: subprocess.Popen[str] | None = None
@@ -77,7 +77,7 @@ class Execution:
             self.note("INFO", "resume", f"{run.resumed_count} of {run.total_count} items have their verdict", {})
         try:
             with handle_signals(self._on_signal), variables(self._secrets), library_logs(self.note):
-                return await self._stages()
+                report = await self._stages()
         except asyncio.CancelledError:
             if not self._signals:
                 raise
@@ -91,7 +91,10 @@ class Execution:
             raise
         finally:
             self._log.close()
-            self._relay.close()
+            broken = self._relay.close()
+        if broken is not None:
+            raise broken  # the run is whole; who watched it has to know
+        return report
 
     def _interrupted(self) -> Interrupted:
         name = self._run.name
@@ -279,11 +282,10 @@ class Execution:
     async def _walk(self, runner: Runner) -> RunOutcome:
         watch = asyncio.create_task(self._watch_tunnel(runner)) if self._tunnel is not None else None
         started = time.monotonic()
-        self._walking = True
+        self._phase = "walk"
         try:
             outcome = await runner.run()
         finally:
-            self._walking = False
             if watch is not None:
                 watch.cancel()
         outcome.duration_ms = (time.monotonic() - started) * 1000
@@ -296,13 +298,14 @@ class Execution:
         self._stop.rise()
 
     async def _end(self, gateway: Gateway, pool: RolloutPool, trials: TrialFiles | None) -> None:
-        """End everything that was started, whatever happened; a cancellation does not stop this."""
+        """End everything that was started, whatever happened."""
+        self._phase = "end"
         ends = [pool.stop(self._grace), gateway.aclose()]
         if self._tunnel is not None:
             ends.append(self._tunnel.stop())
         if trials is not None:
             ends.append(trials.close())
-        results = await asyncio.shield(asyncio.gather(*ends, return_exceptions=True))
+        results = await asyncio.gather(*ends, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 self.note("ERROR", "run", f"while ending: {type(result).__name__}: {result}", {})
@@ -337,7 +340,10 @@ class Execution:
     # -- signals
 
     def _grace(self) -> float:
-        return INTERRUPTED_GRACE_S if self._signals == 1 and self._stop.level is Stop.DRAIN else END_GRACE_S
+        """Seconds between SIGTERM and SIGKILL for the rollout server; a further signal shortens them."""
+        if self._stop.level is Stop.DRAIN and self._signals == 1:
+            return INTERRUPTED_GRACE_S
+        return 1.0 if self._stop.level is Stop.NO and self._signals else END_GRACE_S
 
     def _on_signal(self) -> None:
         self._signals += 1
@@ -347,9 +353,9 @@ class Execution:
             if self._tunnel is not None:
                 self._tunnel.kill()
             raise KeyboardInterrupt
-        if self._walking or self._stop.level is not Stop.NO:
+        if self._phase == "walk":
             if self._stop.rise() is Stop.DRAIN:
                 self._relay.stage("Interrupted: cancelling what is in flight (once more to stop at once)")
                 self.note("WARNING", "cancel", "cancelling what is in flight", {})
-        elif self._main is not None and self._signals == 1:
+        elif self._phase == "start" and self._main is not None:
             self._main.cancel()

@@ -52,7 +52,7 @@ def judge(
         last_status: The status of the last answer before the terminal one.
         cancelling: Whether we asked for the cancellation.
     """
-    if (fatal := calls.last_error) is not None and fatal.fatal:
+    if (fatal := _fatal_end(calls)) is not None:
         # Whatever the agent made of it: without the policy its reward says nothing.
         failure = policy_failure(fatal)
         return Judgement(None, failure=failure, halt=failure.message)
@@ -101,6 +101,16 @@ def _fault(result: RolloutResultResponse, category: str | None, last_status: Rol
     if category in ("lease_expired", "internal_error"):
         return Fault.INFRASTRUCTURE
     return Fault.GRADER if last_status is RolloutStatus.GRADING else Fault.AGENT
+
+
+def _fatal_end(calls: SessionRecord) -> CallError | None:
+    """The error after which no call of the rollout was answered and none of the run's can be."""
+    for call in reversed(calls.calls):
+        if call.error is not None and call.error.fatal:
+            return call.error
+        if call.response is not None:
+            return None
+    return None
 
 
 def _policy_trouble(calls: SessionRecord) -> Failure | None:

@@ -124,12 +124,11 @@ class Relay:
         """Pass it on."""
         self._calls.put(lambda: self._observer.warning(code, message))
 
-    def close(self, limit_s: float = 5.0) -> None:
-        """Wait until the watcher has seen everything, at most `limit_s`; an error of the watcher's is raised here."""
+    def close(self, limit_s: float = 5.0) -> BaseException | None:
+        """Wait until the watcher has seen everything, at most `limit_s`; returns the error that broke it, if any."""
         self._calls.put(None)
         self._thread.join(limit_s)
-        if self._failure is not None:
-            raise self._failure
+        return self._failure
 
     def _deliver(self) -> None:
         while (call := self._calls.get()) is not None:

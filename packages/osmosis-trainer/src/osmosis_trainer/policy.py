@@ -113,10 +113,10 @@ class EnginePolicy:
                 logprobs += piece.logprobs
                 for delta in answer.push(piece.ids):
                     yield ChatDelta(delta)
+                cached = piece.cached_tokens
                 if answer.stopped:
                     break
-                if piece.finish_reason is not None:
-                    finish, cached = piece.finish_reason, piece.cached_tokens
+                finish = piece.finish_reason or finish
         for delta in answer.end():
             yield ChatDelta(delta)
         self.unparsed_calls += answer.parser.unparsed

@@ -7,6 +7,8 @@ Hugging Face implementation, checked against the latter by a parity test.
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Sequence
 
 from osmosis_trainer.engine.arrays import np
@@ -19,13 +21,14 @@ _IN_PLACE_SHARE = 0.6
 class KeyValueCache:
     """Keys and values of every slot: two arrays [layers, slots, kv_heads, context, head_dim].
 
-    Pages are committed by the system as they are written, so an unused slot costs address space only.
+    The memory is mapped directly, so that the system commits small pages as they are written and room that no sequence
+    reaches costs nothing. (NumPy would ask for huge pages, and commit all of it.)
     """
 
     def __init__(self, shape: ModelShape, slots: int, context: int) -> None:
         size = (shape.num_hidden_layers, slots, shape.num_key_value_heads, context, shape.head_dim)
-        self.keys: Array = np.zeros(size, np.float32)
-        self.values: Array = np.zeros(size, np.float32)
+        self.keys = _mapped_zeros(size)
+        self.values = _mapped_zeros(size)
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` positions of one slot to another."""
@@ -181,6 +184,10 @@ class Decoder:
         x *= cos
         x += swapped
         return x
+
+
+def _mapped_zeros(size: tuple[int, ...]) -> Array:
+    return np.frombuffer(mmap.mmap(-1, 4 * math.prod(size)), np.float32).reshape(size)
 
 
 def _softmax_in_place(scores: Array) -> Array:

@@ -65,7 +65,7 @@ class SampledPiece:
         ids: Token ids.
         logprobs: Log-probability of each under the distribution it was drawn from.
         finish_reason: On the last piece only.
-        cached_tokens: How many prompt tokens needed no computing; on the last piece only.
+        cached_tokens: How many prompt tokens needed no computing.
     """
 
     ids: list[int]
@@ -312,7 +312,7 @@ class Sampler:
             outgoing += [(call, None) for call in self._going if call.ids]
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Call, SampledPiece]]] = {}
         for call, reason in outgoing:
-            piece = SampledPiece(call.ids, call.logprobs, reason, call.cached if reason else 0)
+            piece = SampledPiece(call.ids, call.logprobs, reason, call.cached)
             call.ids, call.logprobs = [], []
             by_loop.setdefault(call.loop, []).append((call, piece))
         for loop, pieces in by_loop.items():

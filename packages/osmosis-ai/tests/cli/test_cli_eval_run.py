@@ -2,6 +2,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -246,6 +247,22 @@ def test_without_the_trainer_the_extra_is_named(tmp_path: Path):
     assert (done.status, done.error["code"]) == (1, "VALIDATION")
     assert 'pip install "osmosis-ai[local]"' in done.error["message"]
     assert done.error["details"] == {"missing_module": "osmosis_trainer", "extra": "local"}
+
+
+def test_without_the_server_packages_the_extra_is_named(tmp_path: Path):
+    work = ew.make_workspace(tmp_path / "w")
+    script = (
+        "import sys, importlib.util as u; real = u.find_spec;"
+        "u.find_spec = lambda name, *a: None if name == 'uvicorn' else real(name, *a);"
+        "from osmosis_ai.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "--json", *RUN, "-y"], cwd=work, capture_output=True, text=True
+    )
+    error = json.loads(done.stderr)["error"]
+    assert (done.returncode, error["code"]) == (1, "VALIDATION")
+    assert error["details"] == {"missing_module": "uvicorn", "extra": "eval"}
+    assert not (work / ".osmosis").exists()
 
 
 def test_the_model_that_ships_with_us_needs_no_provider(tmp_path: Path):

@@ -14,6 +14,7 @@ FRAME = {
     "osmosis_ai.cli.main",
     "osmosis_ai.cli.output",
     "osmosis_ai.cli.program",
+    "osmosis_ai.cli.root",
     "osmosis_ai.cli.tree",
     "osmosis_ai.consts",
     "osmosis_ai.errors",

@@ -193,9 +193,9 @@ def _next_steps(report: RunReport, flags: EvalFlags) -> list[str]:
     name = report.run_name
     steps: list[tuple[str, str]] = []
     if report.status != "finished":
-        steps.append(("Go on", _command(flags, name)))
+        steps.append(("Go on", continuation(flags, name)))
     elif report.failed or report.skipped:
-        steps.append(("Try failed and skipped rows again", _command(flags, name, "--retry-failed")))
+        steps.append(("Try failed and skipped rows again", continuation(flags, name, "--retry-failed")))
     where = f" -o {shlex.quote(flags.output)}" if flags.output else ""
     shown = shlex.quote(str(report.run_dir)) if where else name
     if report.succeeded or report.failed or report.skipped:
@@ -205,7 +205,7 @@ def _next_steps(report: RunReport, flags: EvalFlags) -> list[str]:
     return [line for label, command in steps for line in (f"{label}:", f"  {command}")]
 
 
-def _command(flags: EvalFlags, name: str, *extra: str) -> str:
+def continuation(flags: EvalFlags, name: str, *extra: str) -> str:
     """The command line that continues this run, with everything that matters for it."""
     words = ["osmosis", "eval", "run", str(flags.config)]
     for option, value in (

@@ -9,15 +9,16 @@ import asyncio
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from osmosis_ai.cli.eval_flags import EvalFlags
 from osmosis_ai.cli.eval_plan import plan_fields
 from osmosis_ai.cli.eval_progress import make_progress
-from osmosis_ai.cli.eval_report import noop_result, run_result
+from osmosis_ai.cli.eval_report import continuation, noop_result, run_result
 from osmosis_ai.cli.output import Cancelled, Output
-from osmosis_ai.errors import AuthRequiredError, ValidationError
+from osmosis_ai.errors import AuthRequiredError, OsmosisError, ValidationError
 from osmosis_ai.evaluation.dataset import Dataset, open_dataset
 from osmosis_ai.evaluation.rows import select
 from osmosis_ai.evaluation.run import EvaluationRun, RunRequest
@@ -47,6 +48,7 @@ def evaluate(output: Output, flags: EvalFlags) -> OperationResult:
         OsmosisError: A precondition does not hold, or the run could not start or was broken off.
         Cancelled: The user said no.
     """
+    _require_extra()
     work_tree = find_work_tree()
     require_directories(work_tree)
     if flags.dataset_file is None or flags.upload:
@@ -110,7 +112,14 @@ def _run(output: Output, flags: EvalFlags, request: RunRequest) -> OperationResu
             ask=output.ask_hidden if output.interactive else None,
         )
         policy = choose_policy(config.model_path, {**os.environ, **secrets})
-        report = _walk(output, flags, run, policy, secrets)
+        try:
+            report = _walk(output, flags, run, policy, secrets)
+        except OsmosisError as error:
+            if error.error_code != "INTERRUPTED":
+                raise
+            command = continuation(flags, run.name)
+            error.message = f"Interrupted. Every verdict so far is kept. Go on:\n  {command}"
+            raise
     return run_result(report, flags, config, work_tree, find_origin(work_tree))
 
 
@@ -142,6 +151,14 @@ def choose_policy(model_path: str, environ: Mapping[str, str]) -> Policy:
         from osmosis_ai.gateway.provider import provider_policy
 
         return provider_policy(model_path, environ)
+
+
+def _require_extra() -> None:
+    """The gateway's server comes with the extra `eval`; say so before anything is made, without importing it."""
+    with optional_imports("eval"):
+        for module in ("fastapi", "uvicorn"):
+            if find_spec(module) is None:
+                raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
 
 def _refuse_platform(work_tree: Path, flags: EvalFlags) -> None:

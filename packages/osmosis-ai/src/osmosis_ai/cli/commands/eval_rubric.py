@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from osmosis_ai.cli.program import Invocation
     from osmosis_ai.cli.results import OperationResult
+    from osmosis_ai.cli.root import Invocation
 
 
 @click.command("rubric")

@@ -150,6 +150,35 @@ async def test_a_model_that_never_stops_calling_tools_is_stopped(server):
             assert rollout == "multiply-local-openai"
 
 
+@pytest.mark.parametrize("rollout", MULTIPLY)
+async def test_a_cancelled_rollout_lets_go_of_its_model_call(server, rollout):
+    client = RolloutClient(url=server(rollout))
+    with StubProvider() as stub:
+        gateway = Gateway(provider_policy("openai/hang", stub.environ()))
+        await gateway.start()
+        session = gateway.open("held")
+        try:
+            handle = await client.run_rollout_async(
+                initial_messages=[{"role": "user", "content": "What is 2 * 3?"}],
+                chat_completions_url=session.url,
+                rollout_id=f"held-{rollout}",
+                llm_api_key=session.key,
+                label="6",
+            )
+            async with asyncio.timeout(20):
+                while not stub.requests:
+                    await asyncio.sleep(0.02)
+                await client.cancel_rollout(f"held-{rollout}")
+                result = await handle
+            await client.wait_idle(timeout_sec=10, poll_interval_sec=0.05)
+            record = await gateway.close("held")
+        finally:
+            await client.aclose()
+            await gateway.aclose()
+    assert (result.status, result.sample) == ("cancelled", None)
+    assert [call.cancelled for call in record.calls] == [True]
+
+
 @pytest.mark.slow
 async def test_a_rollout_shows_a_preview_while_it_runs(server):
     def choose(body):

@@ -108,6 +108,7 @@ class StubProvider:
         self.open_connections = 0
         self.models = ["text", "echo", "multiply"]
         self.strict_models = False
+        self.models_page = False
         self.failed_once: set[int] = set()
         self._scripted: deque[Behaviour] = deque()
         self._answering: Callable[[Mapping[str, Any]], Behaviour | None] | None = None
@@ -226,6 +227,8 @@ class StubProvider:
         self.served += 1
         if self.api_key is not None and headers.get("authorization") != f"Bearer {self.api_key}":
             return await send_json(writer, 401, error_body("Incorrect API key provided", "invalid_api_key"))
+        if method == "GET" and self.models_page:
+            return await send(writer, 200, b"<html>Welcome</html>", "text/html")
         if method == "GET" and path.endswith("/models"):
             return await send_json(
                 writer, 200, {"object": "list", "data": [{"id": m, "object": "model"} for m in self.models]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
@@ -253,11 +254,13 @@ async def test_preflight_fails_for_a_wrong_key_a_missing_model_and_a_dead_endpoi
     with pytest.raises(PolicyError) as caught:
         await provider_policy("openai/text", {**stub.environ(), "OPENAI_API_KEY": "wrong-key-1234"}).preflight()
     assert caught.value.kind == "authentication"
+    assert str(caught.value).endswith(f"(from {stub.base_url}; the key is read from OPENAI_API_KEY)")
     stub.api_key = None
     stub.strict_models = True
     with pytest.raises(PolicyError) as caught:
         await provider_policy("openai/status:404", stub.environ()).preflight()
     assert caught.value.kind == "not_found"
+    assert str(caught.value).endswith(f"(model 'status:404' at {stub.base_url}/chat/completions)")
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         dead = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
@@ -352,3 +355,24 @@ def test_log_probabilities_and_content_parts_do_not_confuse_an_answer() -> None:
 def test_an_error_page_is_named_not_quoted() -> None:
     error = read_error(502, "<!DOCTYPE html><html>" + "x" * 5000, {})
     assert str(error) == "the provider answered 502 with an HTML page"
+
+
+async def test_many_calls_at_once_share_small_pools_and_leave_them_usable(stub: StubProvider) -> None:
+    policy = provider_policy("openai/text", stub.environ())
+    stub.answer_with(lambda body: Behaviour("text", delay_s=0.3))
+    answers = await asyncio.gather(*(answer(policy, stream=i % 2 == 0) for i in range(100)))
+    assert {one.message()["content"] for one in answers} == {"Hello from the stub."}
+    opened = stub.open_connections
+    assert opened <= 100
+    stub.answer_with(None)
+    for _ in range(10):
+        await answer(policy)
+    assert stub.open_connections <= opened
+    await policy.aclose()
+
+
+async def test_preflight_does_not_take_a_web_page_for_a_model(stub: StubProvider) -> None:
+    stub.models_page = True
+    with pytest.raises(PolicyError) as caught:
+        await provider_policy("openai/html", stub.environ()).preflight()
+    assert caught.value.kind == "protocol"

@@ -100,7 +100,7 @@ def read_chunk(chunk: Any, *, reports_cost: bool = False) -> ChatDelta | None:
     )
 
 
-def read_error(status: int, text: str, headers: Mapping[str, str], *, url: str = "") -> PolicyError:
+def read_error(status: int, text: str, headers: Mapping[str, str]) -> PolicyError:
     """An HTTP error reply as a policy error: the provider's own words where it has some."""
     try:
         body = json.loads(text)
@@ -110,8 +110,6 @@ def read_error(status: int, text: str, headers: Mapping[str, str], *, url: str =
     if not message:
         page = "an HTML page" if "<html" in text[:2000].lower() else (text[:300].strip() or "no text")
         message = f"the provider answered {status} with {page}"
-    if url and status in (404, 405):
-        message = f"{message} ({url})"
     return provider_error(message, status, type=kind_name, code=code, retry_after_s=retry_after_s(headers))
 
 

@@ -1,7 +1,7 @@
-"""The policy for OpenAI-compatible endpoints: plain HTTP on one pooled client, no provider SDK.
+"""The policy for OpenAI-compatible endpoints: plain HTTP, no provider SDK.
 
-Owns connections, the request body, streams and preflight. `chat_wire` and `openai_responses` read the answers, the
-gateway retries and paces.
+Owns the request body, streams and preflight. `http_pool` holds the connections, `chat_wire` and `openai_responses` read
+the answers, the gateway retries and paces.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from urllib.parse import quote, urlsplit
 
 from osmosis_ai.gateway import openai_responses
 from osmosis_ai.gateway.chat_wire import read_chunk, read_completion, read_error
+from osmosis_ai.gateway.http_pool import HttpPool
 from osmosis_ai.gateway.policy import ChatDelta, ChatRequest, PolicyError
 from osmosis_ai.gateway.providers import Provider
-from osmosis_ai.gateway.proxies import is_loopback
 from osmosis_ai.gateway.scrub import Scrubber
 from osmosis_ai.gateway.sse import EventReader
 
@@ -70,7 +70,7 @@ class OpenAICompatiblePolicy:
         self._read_timeout_s = read_timeout_s
         self._headers = dict(headers or {})
         self._stream_usage = provider.stream_usage
-        self._pool: httpx.AsyncClient | None = None
+        self._pool: HttpPool | None = None
 
     @property
     def model(self) -> str:
@@ -192,7 +192,8 @@ class OpenAICompatiblePolicy:
         official = self.wire == "responses"
         async with self._call("GET", f"/models/{quote(self._name, safe='')}", None, timeout_s=timeout) as response:
             status = response.status_code
-            if status in (200, 429):
+            page = "json" not in response.headers.get("content-type", "json")
+            if status == 429 or (status == 200 and not page):
                 return
             error = await self._error(response)
             if status in (401, 403, 402) or (official and status == 404):
@@ -230,7 +231,8 @@ class OpenAICompatiblePolicy:
         """One exchange; transport failures become policy errors wherever in the body they strike."""
         import httpx
 
-        client, url = self._client(), f"{self._required_base()}{path}"
+        base = self._required_base()
+        url = f"{base}{path}"
         headers = dict(self._headers)
         if body is not None:
             headers["content-type"] = "application/json"
@@ -241,13 +243,16 @@ class OpenAICompatiblePolicy:
         elif self._provider.key_needed and self._base == self._provider.base:
             raise self._key_error("is missing")
         timeout = httpx.Timeout(timeout_s or self._read_timeout_s, connect=CONNECT_TIMEOUT_S, pool=None)
+        if self._pool is None:
+            self._pool = HttpPool(base)
         try:
-            request = client.build_request(method, url, content=body, headers=headers, timeout=timeout)
-            response = await client.send(request, stream=True)
-            try:
-                yield response
-            finally:
-                await response.aclose()
+            with self._pool.client() as client:
+                request = client.build_request(method, url, content=body, headers=headers, timeout=timeout)
+                response = await client.send(request, stream=True)
+                try:
+                    yield response
+                finally:
+                    await response.aclose()
         except httpx.ConnectError as error:
             hint = " (the certificate is not trusted)" if any(w in str(error) for w in _TLS_WORDS) else ""
             raise self._transport_error(f"cannot connect to {self._base}{hint}: {error}") from error
@@ -263,22 +268,6 @@ class OpenAICompatiblePolicy:
             ) from error
         except (httpx.InvalidURL, httpx.DecodingError, UnicodeEncodeError) as error:
             raise PolicyError(self._scrub.line(f"{url}: {error}"), kind="protocol") from error
-
-    def _client(self) -> httpx.AsyncClient:
-        if self._pool is None:
-            import httpx
-
-            base = self._required_base()
-            local = is_loopback(base)
-            self._pool = httpx.AsyncClient(
-                trust_env=not local,  # a proxy is never asked for this machine
-                # certificates cost 50 ms to load and an http:// base never sees one: redirects are not followed
-                verify=urlsplit(base).scheme == "https",
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=30.0),
-                headers={"user-agent": "osmosis-ai", "accept": "*/*"},
-                follow_redirects=False,
-            )
-        return self._pool
 
     def _required_base(self) -> str:
         if self._base is None:
@@ -312,7 +301,16 @@ class OpenAICompatiblePolicy:
             text = f"{self._base} redirects to {response.headers.get('location')}: give that address as the base URL"
             return PolicyError(self._scrub.line(text), kind="not_found", status=404)
         text = raw.decode("utf-8", "replace")
-        return self._scrubbed(read_error(response.status_code, text, response.headers, url=str(response.url)))
+        error = read_error(response.status_code, text, response.headers)
+        return self._scrubbed(error, self._place(error, response))
+
+    def _place(self, error: PolicyError, response: httpx.Response) -> str:
+        """Where to mend what no later call can mend by itself."""
+        if error.kind == "authentication":
+            return f" (from {self._base}; the key is read from {' or '.join(self._provider.key_variables)})"
+        if error.kind == "not_found":
+            return f" (model {self._name!r} at {response.url})"
+        return f" (from {self._base})" if error.kind == "quota" else ""
 
     def _json(self, raw: bytes, response: httpx.Response) -> Any:
         try:
@@ -323,9 +321,9 @@ class OpenAICompatiblePolicy:
             text = f"{self._base} answered 200 with {kind} that is not JSON: {shown}; is it the base of an OpenAI API?"
             raise PolicyError(self._scrub.line(text), kind="protocol") from None
 
-    def _scrubbed(self, error: PolicyError) -> PolicyError:
+    def _scrubbed(self, error: PolicyError, place: str = "") -> PolicyError:
         return PolicyError(
-            self._scrub.line(str(error)),
+            self._scrub.line(f"{error}{place}"),
             kind=error.kind,
             status=error.status,
             type=error.type,

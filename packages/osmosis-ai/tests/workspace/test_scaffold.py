@@ -139,6 +139,12 @@ def test_force_refuses_targets_that_are_no_plain_files_or_folders(tmp_path):
     assert not (tmp_path / "rollouts/other").exists()
 
 
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    name = "a" * 252  # a folder may be called so, a file with .toml behind it may not
+    with pytest.raises(ValidationError, match=r"cannot write .*a\.toml: File name too long"):
+        scaffold_rollout(tmp_path, name)
+
+
 def test_every_command_the_agent_pages_name_exists():
     known = {"rollout init", "dataset validate", "eval run", "eval compare", "eval view", "eval rubric"}
     later = {"eval submit", "train submit", "model list"}  # the platform's, named only by the scaffold

@@ -63,7 +63,7 @@ def scaffold_rollout(work_tree: Path, name: str, *, force: bool = False) -> Scaf
         force: Replace what is there: the rollout's folder is removed as a whole, the configurations are overwritten.
 
     Raises:
-        ValidationError: The name is not allowed.
+        ValidationError: The name is not allowed, or a file cannot be written (the disk is full, the folder read-only).
         ConflictError: Something is in the way (all of it is listed), or a path leads through a symbolic link or over
             something that is no plain file or folder. Nothing has been written then.
     """
@@ -81,12 +81,17 @@ def scaffold_rollout(work_tree: Path, name: str, *, force: bool = False) -> Scaf
             details={"paths": present},
         )
     _refuse_odd_targets(work_tree, rollout, configs)
-    if _lexists(work_tree / rollout):
-        shutil.rmtree(work_tree / rollout)
-    for path, text in contents.items():
-        target = work_tree / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _write(target, text)
+    try:
+        if _lexists(work_tree / rollout):
+            shutil.rmtree(work_tree / rollout)
+        for path, text in contents.items():
+            target = work_tree / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _write(target, text)
+    except OSError as error:
+        raise ValidationError(
+            f"cannot write {error.filename or work_tree}: {error.strerror or error}; make it writable and use --force"
+        ) from error
     return ScaffoldResult(name=name, rollout_dir=work_tree / rollout, files=tuple(contents))
 
 

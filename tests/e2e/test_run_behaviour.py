@@ -596,6 +596,23 @@ async def test_interrupted_twice_is_an_interruption(stub, tmp_path):
     assert not (workspace / ".osmosis/evals/r/server.json").exists()
 
 
+async def test_interrupted_while_the_server_starts_leaves_nothing_running(stub, tmp_path):
+    workspace = ew.make_workspace(tmp_path, main="import time\ntime.sleep(60)\n")
+    run = asyncio.create_task(ew.evaluate(workspace, name="r"))
+    record = workspace / ".osmosis/evals/r/server.json"
+    async with asyncio.timeout(20):
+        while not record.exists():
+            await asyncio.sleep(0.05)
+    pid = json.loads(record.read_text())["pid"]
+    os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(Interrupted, match="--name r"):
+        await run
+    assert not group_alive(pid) and not record.exists()
+    ew_main = workspace / "rollouts/loop/main.py"
+    ew_main.write_text(ew.MAIN.replace("CAPACITY", "4"))
+    assert (await ew.evaluate(workspace, name="r", fresh=True)).status == "finished"
+
+
 async def test_interrupted_once_drains(stub, tmp_path):
     workspace = ew.make_workspace(tmp_path, rows("one", "sleep 30", "sleep 30", "two"), capacity=2)
     run = asyncio.create_task(ew.evaluate(workspace, name="r"))

@@ -8,10 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import sys
 import termios
 import tty
 from collections.abc import Generator
+from typing import TextIO
 
 from osmosis_ai.cli.output import Cancelled, clean
 
@@ -31,7 +33,7 @@ def confirm(question: str, *, default: bool) -> bool:
             return default
         if answer in ("y", "yes", "n", "no"):
             return answer.startswith("y")
-        sys.stderr.write("Please answer y or n.\n")
+        _screen().write("Please answer y or n.\n")
 
 
 def ask_hidden(label: str) -> str:
@@ -43,25 +45,32 @@ def ask_hidden(label: str) -> str:
     while True:
         if value := _read_line(f"{clean(label)} (hidden, Esc cancels): ", hidden=True).strip():
             return value
-        sys.stderr.write("A value is needed.\n")
+        _screen().write("A value is needed.\n")
 
 
 @contextlib.contextmanager
 def keys_unseen() -> Generator[None]:
-    """While something is drawn in place: keys that are pressed do not show, so they do not tear it."""
-    try:
+    """While something is drawn in place: keys that are pressed do not show, so they do not tear it.
+
+    Does nothing without a terminal or in the background, where a change of the terminal would stop the process.
+    """
+    before = None
+    with contextlib.suppress(OSError, ValueError, AttributeError, termios.error):
         descriptor = sys.stdin.fileno()
-        before = termios.tcgetattr(descriptor)
-    except (OSError, ValueError, AttributeError, termios.error):
+        if os.tcgetpgrp(descriptor) == os.getpgrp():
+            before = termios.tcgetattr(descriptor)
+    if before is None:
         yield
         return
     quiet = termios.tcgetattr(descriptor)
-    quiet[3] &= ~(termios.ECHO | getattr(termios, "ECHOCTL", 0))
+    quiet[3] &= ~termios.ECHO
     termios.tcsetattr(descriptor, termios.TCSADRAIN, quiet)
     try:
         yield
     finally:
+        stopping = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # it may be in the background by now
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        signal.signal(signal.SIGTTOU, stopping)
 
 
 def _read_line(prompt: str, *, hidden: bool) -> str:
@@ -74,8 +83,8 @@ def _read_line(prompt: str, *, hidden: bool) -> str:
         mode = termios.tcgetattr(descriptor)
         mode[3] &= ~termios.ISIG  # Ctrl-C comes as a key
         termios.tcsetattr(descriptor, termios.TCSADRAIN, mode)
-        sys.stderr.write(prompt)  # only now, so that no key typed in answer is echoed or ends the program
-        sys.stderr.flush()
+        _screen().write(prompt)  # only now, so that no key typed in answer is echoed or ends the program
+        _screen().flush()
         while True:
             key = os.read(descriptor, 1)
             if key in (b"\r", b"\n"):
@@ -95,8 +104,13 @@ def _read_line(prompt: str, *, hidden: bool) -> str:
                     _echo(_last_character(typed), hidden=False)
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-        sys.stderr.write("\n")
-        sys.stderr.flush()
+        _screen().write("\n")
+        _screen().flush()
+
+
+def _screen() -> TextIO:
+    """Where the person looks: stderr, or stdout when only that is a terminal."""
+    return sys.stdout if sys.stdout.isatty() and not sys.stderr.isatty() else sys.stderr
 
 
 def _swallow(descriptor: int) -> bool:
@@ -125,5 +139,5 @@ def _last_character(typed: bytes) -> str:
 
 def _echo(text: str, *, hidden: bool) -> None:
     if not hidden:
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        _screen().write(text)
+        _screen().flush()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 import osmosis_ai
-from osmosis_ai.cli.program import CommandGroup, make_root
+from osmosis_ai.cli.root import CommandGroup, make_root
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.workspace import eval_config
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sys
 from contextlib import aclosing, asynccontextmanager
 
 import pytest
@@ -413,6 +414,11 @@ async def test_sampling_goes_on_while_operations_wait(open_tiny):
 async def test_a_closed_engine_says_so(open_tiny):
     async with open_tiny() as engine:
         await engine.create_adapter("a")
+        many = [plain_datum(seed, 90) for seed in range(40)]
+        under_way = [asyncio.create_task(engine.forward("a", many, LOSS)) for _ in range(20)]
+        await asyncio.sleep(0)
+    ended = await asyncio.gather(*under_way, return_exceptions=True)
+    assert isinstance(ended[-1], RuntimeError)
     with pytest.raises(RuntimeError):
         await engine.publish("a")
     with pytest.raises(RuntimeError, match="closed"):
@@ -510,6 +516,29 @@ async def test_a_corrupt_state_is_refused_by_name_and_changes_nothing(open_tiny,
         with pytest.raises(ValidationError, match=r"state\.safetensors"):
             await engine.load_state("a", path)
         assert await logprobs_now(engine) == before
+
+
+async def test_a_state_is_whole_whenever_the_process_is_killed(tiny_folder, tmp_path):
+    """On one engine: all write states in the same way, and this one starts at once."""
+    path = tmp_path / "state"
+    code = (
+        "import asyncio; from pathlib import Path; from osmosis_trainer.engines import open_engine\n"
+        "async def main():\n"
+        f"    engine = open_engine('numpy', Path({str(tiny_folder)!r}), base='tiny')\n"
+        "    await engine.create_adapter('a', rank=64)\n"
+        "    while True:\n"
+        f"        await engine.save_state('a', Path({str(path)!r}))\n"
+        "asyncio.run(main())"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
+    while not path.exists():
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.15)
+    process.kill()
+    await process.wait()
+    engine = open_engine("numpy", tiny_folder, base="tiny")
+    await engine.load_state("a", path)
+    await engine.aclose()
 
 
 async def test_a_state_of_another_base_or_kind_of_adapter_is_refused(open_tiny, tmp_path, make_tiny_folder):

@@ -14,7 +14,7 @@ from typing import Any
 from osmosis_ai.errors import ConflictError
 
 # Results remembered for a caller that repeats an operation; a loop repeats its latest ones only.
-_REMEMBERED = 512
+_REMEMBERED = 64
 
 
 class Operations:
@@ -40,9 +40,15 @@ class Operations:
 
         Raises:
             ConflictError: The id was used for something else.
+            RuntimeError: The engine was closed before the work began.
         """
         future = self._future(what, op_id, work)
-        return await asyncio.shield(asyncio.wrap_future(future))
+        try:
+            return await asyncio.shield(asyncio.wrap_future(future))
+        except asyncio.CancelledError:
+            if future.cancelled():  # not the caller but the work was cancelled
+                raise RuntimeError(f"the engine was closed before {what}") from None
+            raise
 
     def _future[T](self, what: str, op_id: str | None, work: Callable[[], T]) -> Future[T]:
         if op_id is None:

@@ -20,6 +20,7 @@ from osmosis_ai.errors import ValidationError
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, DynamicCache
 from transformers.pytorch_utils import Conv1D
+from transformers.utils import logging
 
 from osmosis_trainer.engine.arrays import np
 from osmosis_trainer.engine.lora import initial_matrix, peft_config
@@ -45,6 +46,7 @@ class TorchModel:
             raise ValidationError(f"{folder} is no model folder: it has no config.json.")
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         dtype = dtype or (torch.float32 if self.device.type == "cpu" else torch.bfloat16)
+        logging.disable_progress_bar()
         try:
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
         except (OSError, ValueError, KeyError, RuntimeError) as error:

@@ -212,6 +212,13 @@ async def test_an_unknown_provider_is_left_to_litellm() -> None:
     assert caught.value.provider == "nobody"
 
 
+async def test_a_provider_behind_litellm_without_it_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "litellm", None)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-anthropic")
+    with pytest.raises(ModuleNotFoundError, match=r"osmosis-ai\[rubric\]"):
+        await judge(model="anthropic/claude-sonnet-4-5")
+
+
 def test_errors_are_importable_without_litellm_and_survive_pickling() -> None:
     code = (
         "import sys, osmosis_ai.eval.rubric as r; assert not {'litellm', 'httpx'} & set(sys.modules); print(r.__all__)"

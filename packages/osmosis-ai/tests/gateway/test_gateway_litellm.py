@@ -119,6 +119,13 @@ async def test_a_missing_key_is_found_without_importing_anything() -> None:
     assert caught.value.kind == "authentication"
 
 
+async def test_without_litellm_its_providers_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "litellm", None)
+    with pytest.raises(PolicyError, match=r"pip install \"osmosis-ai\[rubric\]\"") as caught:
+        await provider_policy("anthropic/claude-sonnet-4-5", {"ANTHROPIC_API_KEY": "k"}).preflight()
+    assert caught.value.fatal
+
+
 def test_nothing_but_our_own_lines_reaches_the_terminal(stub: StubProvider) -> None:
     code = """
 import asyncio, os

@@ -125,6 +125,7 @@ async def evaluate_rubric(
         MissingAPIKeyError: No key.
         ModelNotFoundError: No such model.
         ProviderRequestError: Anything else that keeps the judge from a verdict.
+        ModuleNotFoundError: The provider needs LiteLLM, and the extra `rubric` is not installed.
     """
     async with RubricJudge(model, api_key=api_key, timeout=timeout) as judge:
         return await judge.score(
@@ -199,7 +200,7 @@ class RubricJudge:
         _require_text(rubric, "rubric")
         if not (math.isfinite(score_min) and math.isfinite(score_max)) or score_max <= score_min:
             raise ValueError(f"score_max ({score_max}) must be above score_min ({score_min}), both finite")
-        policy = self._policy or self._open()
+        policy = self._policy or await self._open()
         messages = [
             {"role": "system", "content": judge_instructions(score_min, score_max, system_prompt)},
             {"role": "user", "content": judge_question(solution_str, rubric, ground_truth, original_input, metadata)},
@@ -209,8 +210,6 @@ class RubricJudge:
                 reply = await self._ask(policy, messages)
         except TimeoutError:
             raise self._failed(f"no verdict within {self._timeout_s:g} s") from None
-        except ModuleNotFoundError:
-            raise
         except PolicyError as error:
             if error.kind == "not_found":
                 raise ModelNotFoundError(self.provider, self.model, str(error)) from error
@@ -220,7 +219,7 @@ class RubricJudge:
         except ValueError as error:
             raise self._failed(str(error)) from error
 
-    def _open(self) -> Policy:
+    async def _open(self) -> Policy:
         environ = self._environ
         variables = key_variables(self.provider)
         if self._api_key is not None and self._api_key.strip():
@@ -229,15 +228,17 @@ class RubricJudge:
             raise MissingAPIKeyError(
                 f"no API key for provider '{self.provider}': set {' or '.join(variables)}, or pass api_key"
             )
+        from osmosis_ai.gateway.litellm_policy import LiteLLMPolicy
+        from osmosis_ai.gateway.provider import provider_policy
+
         try:
-            from osmosis_ai.gateway.provider import provider_policy
-
-            self._policy = provider_policy(self.model, environ, timeout_s=self._timeout_s)
+            policy = provider_policy(self.model, environ, timeout_s=self._timeout_s)
         except ValidationError:
-            from osmosis_ai.gateway.litellm_policy import LiteLLMPolicy
-
-            self._policy = LiteLLMPolicy(self.model, environ, timeout_s=self._timeout_s)
-        return self._policy
+            policy = LiteLLMPolicy(self.model, environ, timeout_s=self._timeout_s)
+        if isinstance(policy, LiteLLMPolicy):
+            await policy.load()  # a missing extra is said as such, and its import is no part of the time limit
+        self._policy = policy
+        return policy
 
     async def _ask(self, policy: Policy, messages: list[dict[str, Any]]) -> str:
         """The judge's words. What the model refuses of our optional fields is left out from then on."""

@@ -91,7 +91,10 @@ class LiteLLMPolicy:
             PolicyError: No (whole) answer can be had.
         """
         arguments = self._arguments(request)
-        litellm = await self._library()
+        try:
+            litellm = await self.load()
+        except ModuleNotFoundError as error:
+            raise PolicyError(str(error), kind="not_found", status=501) from error
         try:
             reply = await litellm.acompletion(**arguments)
             if not request.stream:
@@ -140,7 +143,12 @@ class LiteLLMPolicy:
         if close is not None:
             await close()
 
-    async def _library(self) -> Any:
+    async def load(self) -> Any:
+        """Import LiteLLM now instead of at the first call.
+
+        Raises:
+            ModuleNotFoundError: It is not installed; the message says how to install it.
+        """
         if self._litellm is None:
             self._litellm = await asyncio.to_thread(import_litellm)  # seconds of CPU: not on the event loop
         return self._litellm

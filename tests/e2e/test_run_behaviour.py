@@ -294,12 +294,13 @@ async def test_an_item_that_kills_the_server_each_time_fails_alone(stub, tmp_pat
 
 async def test_servers_that_only_die_end_the_run(stub, tmp_path):
     main = ew.MAIN.replace("        text = ctx.prompt", "        os._exit(5)\n        text = ctx.prompt")
-    workspace = ew.make_workspace(tmp_path, rows("a", "b", "c", "d", "e", "f", "g", "h"), main=main, capacity=8)
+    workspace = ew.make_workspace(tmp_path, rows("a", "b", "c"), main=main, capacity=8)
     report = await ew.evaluate(workspace, name="r")
-    assert report.status == "incomplete" or report.failed == 8
+    assert report.status == "incomplete" or report.failed == 3
     assert not group_alive_of(report.run_dir)
 
 
+@pytest.mark.slow
 async def test_an_agent_that_blocks_the_event_loop_is_named_and_the_others_are_not(stub, tmp_path, monkeypatch):
     monkeypatch.setattr(rollout_server, "HANG_MARGIN_S", 1.0)
     workspace = ew.make_workspace(

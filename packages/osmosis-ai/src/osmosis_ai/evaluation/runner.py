@@ -214,7 +214,7 @@ class Runner:
 
     def _halt(self, code: str, reason: str) -> None:
         if self.outcome.halt_reason is None:
-            self.outcome.halt_code, self.outcome.halt_reason = code, self._redact(reason)
+            self.outcome.halt_code, self.outcome.halt_reason = code, self._redact(reason.rstrip(" .\n"))
         self._wake.set()
 
     def _fail(self, error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""Writes docs/reference/ from the code: commands, the eval file's keys, error codes. A test fails when they are stale.
+"""Writes docs/reference/ from the code: commands, the eval file's keys, error codes, models. A test fails when they are stale.
 
 .venv/bin/python scripts/reference.py
 """
@@ -16,6 +16,8 @@ import click
 import osmosis_ai
 from osmosis_ai.cli.root import CommandGroup, make_root
 from osmosis_ai.errors import OsmosisError
+from osmosis_ai.gateway.prices import shipped_prices
+from osmosis_ai.gateway.providers import LITELLM_ONLY, OPENAI_COMPATIBLE
 from osmosis_ai.workspace import eval_config
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs/reference"
@@ -41,7 +43,7 @@ _KEYS = {  # attribute of EvalConfig -> section and key of the file, its type
 
 def pages() -> dict[str, str]:
     """Every page of the reference by file name."""
-    return {"commands.md": commands(), "eval-config.md": eval_keys(), "errors.md": errors()}
+    return {"commands.md": commands(), "eval-config.md": eval_keys(), "errors.md": errors(), "models.md": models()}
 
 
 def commands() -> str:
@@ -114,6 +116,30 @@ def errors() -> str:
     lines = "".join(f"| `{code}` | {_cell(meaning)} | {status} |\n" for code, meaning, status in sorted(rows))
     about = "`error.code` in the JSON error envelope; `INTERNAL` is a fault of ours, `OSMOSIS_DEBUG=1` shows where.\n\n"
     return _MADE + f"# Error codes\n\n{about}| code | when | exit status |\n| --- | --- | --- |\n{lines}"
+
+
+def models() -> str:
+    """The providers by prefix, the ones behind LiteLLM, and the price table."""
+    text = [_MADE, "# Models\n\nA `model_path` is `provider/model`. These providers are called over plain HTTP:\n\n"]
+    text.append("| provider | base URL | base variable | key variable |\n| --- | --- | --- | --- |\n")
+    for provider in sorted(OPENAI_COMPATIBLE.values(), key=lambda row: row.prefix):
+        keys = " or ".join(f"`{name}`" for name in provider.key_variables)
+        bases = " or ".join(f"`{name}`" for name in provider.base_variables)
+        base = provider.base or "yours"
+        text.append(
+            f"| `{provider.prefix}/` | {base} | {bases} | {keys}{'' if provider.key_needed else ' (optional)'} |\n"
+        )
+    behind = ", ".join(f"`{name}`" for name in sorted(LITELLM_ONLY))
+    text.append(f"\n## Through LiteLLM\n\nThese need the extra `rubric` or `eval`: {behind}.\n")
+    table = shipped_prices()
+    text.append(f"\n## Prices\n\nUSD per million tokens as of {table.as_of}. Any other model has no known cost.\n\n")
+    text.append("| model | input | cached input | output | up to prompt tokens |\n| --- | --- | --- | --- | --- |\n")
+    for name, price in table.items():
+        cached = price.input if price.cached_input is None else price.cached_input
+        text.append(
+            f"| `{name}` | {price.input:g} | {cached:g} | {price.output:g} | {price.max_prompt_tokens or ''} |\n"
+        )
+    return "".join(text)
 
 
 def _errors(error: type[OsmosisError]) -> Iterator[type[OsmosisError]]:

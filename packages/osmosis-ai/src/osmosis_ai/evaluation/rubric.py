@@ -169,6 +169,7 @@ class RubricJudge:
         rules = RetryRules(max_attempts=3, max_wait_s=self._timeout_s, max_rate_limit_wait_s=self._timeout_s)
         self._limiter = Limiter(rules)
         self._policy: Policy | None = None
+        self._opening = asyncio.Lock()
         self._optional: dict[str, Any] = {"temperature": 0, "response_format": _JSON_SCHEMA}
 
     async def __aenter__(self) -> Self:
@@ -200,7 +201,8 @@ class RubricJudge:
         _require_text(rubric, "rubric")
         if not (math.isfinite(score_min) and math.isfinite(score_max)) or score_max <= score_min:
             raise ValueError(f"score_max ({score_max}) must be above score_min ({score_min}), both finite")
-        policy = self._policy or await self._open()
+        async with self._opening:
+            policy = self._policy or await self._open()
         messages = [
             {"role": "system", "content": judge_instructions(score_min, score_max, system_prompt)},
             {"role": "user", "content": judge_question(solution_str, rubric, ground_truth, original_input, metadata)},

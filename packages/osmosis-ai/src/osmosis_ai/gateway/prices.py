@@ -7,7 +7,7 @@ is ever downloaded.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -52,6 +52,10 @@ class PriceTable:
 
     def __len__(self) -> int:
         return len(self._prices)
+
+    def items(self) -> Iterable[tuple[str, Price]]:
+        """Every model path of the table and its price."""
+        return self._prices.items()
 
     def price(self, model_path: str) -> Price | None:
         """The price of a model as the run's config names it, or None when it is unknown."""

@@ -1,5 +1,7 @@
 """The hand-derived backward pass is the derivative of the forward pass: against finite differences and torch autograd."""
 
+from dataclasses import replace
+
 import pytest
 from osmosis_trainer.engine import backward, packing
 from osmosis_trainer.engine.arrays import np
@@ -106,6 +108,32 @@ def test_the_gradient_agrees_with_finite_differences(setting, tiny, sampling):
             setting, seqs, count, sampling, flat=flat - h * direction
         )
         assert analytic @ direction == pytest.approx(coefficients @ difference / (2 * h), rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param({"num_hidden_layers": 1}, id="one layer, first and last"),
+        pytest.param({"num_key_value_heads": 4}, id="a key head for each query head"),
+        pytest.param({"num_key_value_heads": 1, "num_hidden_layers": 3}, id="one key head for all"),
+        pytest.param({"head_dim": 2, "hidden_size": 5, "intermediate_size": 3}, id="odd sizes"),
+    ],
+)
+def test_the_gradient_agrees_with_finite_differences_for_other_shapes(tiny, make_parameters, sizes):
+    shape = replace(tiny, **sizes)
+    parameters = make_parameters(shape, 3)
+    layout = LoraLayout(shape, LoraConfig(rank=2), parameters)
+    flat = layout.initial() + np.random.default_rng(1).normal(0, 0.1, layout.size)
+    setting = layout, doubled(fuse(parameters, shape)), flat, TrainingDecoder(shape, 64)
+    seqs, count = sequences(shape.vocab_size)
+    rng = np.random.default_rng(2)
+    coefficients = rng.normal(size=count)
+    analytic = gradient(setting, seqs, coefficients)
+    for _ in range(6):
+        step = rng.normal(size=layout.size)
+        step *= 1e-5 / np.linalg.norm(step)
+        change = logprobs(setting, seqs, count, flat=flat + step) - logprobs(setting, seqs, count, flat=flat - step)
+        assert 2 * analytic @ step == pytest.approx(coefficients @ change, rel=1e-5, abs=1e-11)
 
 
 def test_every_parameter_of_an_adapter_has_its_own_derivative(setting, tiny):

@@ -31,7 +31,7 @@ SIZES = {
 
 
 async def answer(engine, version, prompt, key):
-    request = SampleRequest(f"s{key}", version, prompt, 12, frozenset({2}), noise_key=key)
+    request = SampleRequest(f"s{key}", version, prompt, min(12, 64 - len(prompt)), frozenset({2}), noise_key=key)
     pieces = [piece async for piece in engine.sample(request)]
     ids = [i for piece in pieces for i in piece.ids]
     logprobs = [p for piece in pieces for p in piece.logprobs]
@@ -66,7 +66,8 @@ async def test_any_causal_lm_samples_and_trains_on_policy(tmp_path, family, opti
     await engine.create_adapter("a", rank=4)
     version = await engine.publish("a")
     for step in range(2):
-        prompts = [[3 + k] * (2 + 5 * k) for k in range(4)]  # ragged: left padding must not be seen
+        # ragged: left padding must not be seen; one at the edge of the context, that ends before the others
+        prompts = [[3 + k] * length for k, length in enumerate((2, 7, 13, 61))]
         datums = await asyncio.gather(*(answer(engine, version, p, 10 * step + k) for k, p in enumerate(prompts)))
         result = await engine.forward_backward("a", datums, LossConfig())
         assert result.metrics["logprob_gap_max"] < 1e-4

@@ -215,7 +215,8 @@ class TorchSampler:
             return
         if len(live) <= len(wave.calls) // 2:
             self._shrink(wave, live)
-        positions = (wave.mask.cumsum(-1) - 1).clamp(min=0)[:, -wave.ids.shape[1] :]
+        # rows whose answer ended go on until the wave shrinks; their positions must stay inside the model's
+        positions = (wave.mask.cumsum(-1) - 1).clamp(0, self.context - 1)[:, -wave.ids.shape[1] :]
         with torch.no_grad(), self._model.using(wave.calls[0].adapter) as model:
             logits = self._model.next_logits(model, wave.ids, wave.mask, positions, wave.cache)
             keys = np.array([call.request.noise_key for call in wave.calls], np.uint64)

@@ -90,6 +90,31 @@ async def test_every_call_is_kept_and_a_failed_rollout_can_be_viewed(stub, tmp_p
         assert json.loads(copy.read_text()) == trajectory
 
 
+async def test_a_conversation_is_kept_in_its_length(stub, tmp_path):
+    main = ew.MAIN.replace(
+        "        return messages",
+        "        for turn in range(3):\n"
+        "            messages = [*messages, {'role': 'user', 'content': f'turn {turn}'}]\n"
+        "            response = await CLIENT.post(\n"
+        "                f'{rollout.chat_completions_url}/chat/completions',\n"
+        "                headers={'Authorization': f'Bearer {rollout.api_key}'}, json={'messages': messages})\n"
+        "            messages = [*messages, response.json()['choices'][0]['message']]\n"
+        "        return messages",
+    )
+    report = await ew.evaluate(ew.make_workspace(tmp_path, rows("one"), main=main), name="r")
+    (event,) = events(report.run_dir)
+    text = (report.run_dir / "rollout_trials" / event["rollout_id"] / "calls.jsonl").read_text()
+    requests = [json.loads(line)["request"] for line in text.splitlines()]
+    assert [len(request["messages"]) for request in requests] == [1, 2, 2, 2]
+    assert [request.get("messages_before", 0) for request in requests] == [0, 1, 3, 5]
+    whole: list = []
+    for request in requests:
+        whole = [*whole[: request.get("messages_before", 0)], *request["messages"]]
+    assert [message["content"] for message in whole] == [
+        "one", "one", "turn 0", "turn 0", "turn 1", "turn 1", "turn 2",
+    ]  # fmt: skip
+
+
 async def test_a_finished_run_is_left_byte_for_byte(stub, tmp_path):
     workspace = ew.make_workspace(tmp_path)
     first = await ew.evaluate(workspace, name="r")

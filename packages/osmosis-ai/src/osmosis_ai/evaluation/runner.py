@@ -23,7 +23,7 @@ from osmosis_ai.evaluation.judgement import Judgement, judge, judge_loss
 from osmosis_ai.evaluation.observer import Observer, Tally
 from osmosis_ai.evaluation.pool import RolloutPool
 from osmosis_ai.evaluation.rollout_server import RolloutServer
-from osmosis_ai.evaluation.verdict import Attempt, Outcome, Timings, Verdict, WorkItem
+from osmosis_ai.evaluation.verdict import Attempt, Fault, Outcome, Timings, Verdict, WorkItem
 from osmosis_ai.evaluation.walk import Interrupted, Limits, RunOutcome, Stop, StopSwitch
 from osmosis_ai.rollout.types import RolloutResultResponse
 
@@ -119,7 +119,7 @@ class Runner:
         self._retries: deque[_Try] = deque()
         self._suspects: deque[_Try] = deque()
         self._waiting = 0  # retries whose delay is not over
-        self._exhausted_in_a_row = 0
+        self._lost_in_a_row = 0
         self._price_unknown = False
         self._drained = False  # the items have run out
         self._broken = False  # nothing in flight can be recorded any more
@@ -336,16 +336,16 @@ class Runner:
         self._keeper.verdict_recorded(verdict)
         self._count(verdict)
         self._observer.verdict(verdict, self._tally)
-        if judgement.retry:
-            self._exhausted_in_a_row += 1
-            if self._exhausted_in_a_row >= self._limits.failures_in_a_row and failure is not None:
-                self._halt(
-                    failure.code,
-                    f"{self._exhausted_in_a_row} items in a row failed after {self._limits.tries} tries each; the "
-                    f"last: {failure.message}",
-                )
-        else:
-            self._exhausted_in_a_row = 0
+        if failure is None or failure.fault is not Fault.INFRASTRUCTURE:
+            self._lost_in_a_row = 0
+            return
+        self._lost_in_a_row += 1
+        if self._lost_in_a_row >= self._limits.failures_in_a_row:
+            self._halt(
+                failure.code,
+                f"{self._lost_in_a_row} items in a row failed through no fault of the agent; the last, after "
+                f"{current.number} tries: {failure.message}",
+            )
 
     def _count(self, verdict: Verdict) -> None:
         t = self._tally

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,7 +70,7 @@ class TrialFiles:
         folder = self._root / rollout_id
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            lines = [json.dumps(call.to_json(), ensure_ascii=False, separators=(",", ":")) for call in calls.calls]
+            lines = [json.dumps(line, ensure_ascii=False, separators=(",", ":")) for line in call_lines(calls)]
             text = "\n".join([*lines, ""])
             (folder / CALLS).write_bytes(text.encode("utf-8", "backslashreplace"))
             document = load_trajectory(folder / "trajectory.json") or trajectory_of_calls(item, calls)
@@ -82,6 +82,28 @@ class TrialFiles:
             temporary.replace(folder / "trajectory.json")
         except Exception as error:
             self._warn(f"the calls of rollout {rollout_id} are not kept: {type(error).__name__}: {error}")
+
+
+def call_lines(calls: SessionRecord) -> Iterator[dict[str, Any]]:
+    """The lines of calls.jsonl: each call's record, its messages only once.
+
+    `request.messages_before` says how many of the previous call's messages come first; a long conversation is stored
+    in its length, not its square.
+    """
+    before: Sequence[Any] = ()
+    for call in calls.calls:
+        line = call.to_json()
+        if call.request is not None:
+            messages = call.request.messages
+            same = 0
+            for now, then in zip(messages, before, strict=False):
+                if now is not then:
+                    break
+                same += 1
+            if same:
+                line["request"] |= {"messages_before": same, "messages": list(messages[same:])}
+            before = messages
+        yield line
 
 
 def trajectory_of_calls(item: WorkItem, calls: SessionRecord) -> dict[str, Any] | None:

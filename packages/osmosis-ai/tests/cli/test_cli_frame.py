@@ -243,3 +243,15 @@ def test_a_full_disk_behind_stdout_is_told(tmp_path: Path):
     assert done.returncode == 1
     assert b"No space left on device" in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("debug", "lines"), [("0", 0), ("1", 2)])
+def test_other_packages_say_nothing_on_our_streams(debug: str, lines: int):
+    script = (
+        "import logging, warnings; from osmosis_ai.cli.quiet import quiet_libraries; quiet_libraries();"
+        "logging.getLogger('litellm').warning('retrying'); warnings.warn('deprecated')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, "OSMOSIS_DEBUG": debug}, capture_output=True, text=True
+    )
+    assert (done.returncode, len(done.stderr.splitlines())) == (0, lines)

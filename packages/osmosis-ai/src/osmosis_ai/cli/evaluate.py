@@ -18,6 +18,7 @@ from osmosis_ai.cli.eval_plan import plan_fields
 from osmosis_ai.cli.eval_progress import make_progress
 from osmosis_ai.cli.eval_report import continuation, noop_result, run_result
 from osmosis_ai.cli.output import Cancelled, Output
+from osmosis_ai.cli.quiet import quiet_libraries
 from osmosis_ai.errors import AuthRequiredError, OsmosisError, ValidationError
 from osmosis_ai.evaluation.dataset import Dataset, open_dataset
 from osmosis_ai.evaluation.rows import select
@@ -48,6 +49,7 @@ def evaluate(output: Output, flags: EvalFlags) -> OperationResult:
         OsmosisError: A precondition does not hold, or the run could not start or was broken off.
         Cancelled: The user said no.
     """
+    quiet_libraries()
     _require_extra()
     work_tree = find_work_tree()
     require_directories(work_tree)

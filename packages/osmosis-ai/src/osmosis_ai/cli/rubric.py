@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from osmosis_ai.cli.figures import plural, reward_text
 from osmosis_ai.cli.output import Output, live_allowed
+from osmosis_ai.cli.quiet import quiet_libraries
 from osmosis_ai.cli.results import Block, Cell, Column, Fields, OperationResult, Table, Text
 from osmosis_ai.errors import OsmosisError, PlatformError, ValidationError
 
@@ -159,6 +160,7 @@ def score_answers(output: Output, job: RubricJob) -> OperationResult:
         PlatformError: Some judgements failed; `details` holds the same facts as a result would.
         OsmosisError: There is no key, or the report cannot be written.
     """
+    quiet_libraries()
     target = _target(job.output)
     done = _Counter(output, len(job.answers) * job.number)
     asyncio.run(_judge_all(job, done))

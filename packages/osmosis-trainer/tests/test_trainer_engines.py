@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import sys
 from contextlib import aclosing, asynccontextmanager
 
@@ -554,13 +555,30 @@ async def test_a_state_of_another_base_or_kind_of_adapter_is_refused(open_tiny, 
             await engine.load_state("a", path)
 
 
-async def test_a_disk_that_refuses_keeps_the_older_state(open_tiny, tmp_path):
-    path = tmp_path / "file" / "state"
-    (tmp_path / "file").write_text("in the way")
+async def test_a_full_disk_is_said_and_leaves_what_was_there(open_tiny, tmp_path):
+    path = tmp_path / "state"
     async with open_tiny() as engine:
         await engine.create_adapter("a")
-        with pytest.raises(OsmosisError, match="cannot be written"):
-            await engine.save_state("a", path)
+        await engine.save_state("a", path)
+        version = await engine.publish("a")
+        unchanged = await logprobs_now(engine)
+        await train(engine)
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # no file may grow beyond
+        try:
+            for attempt in (
+                engine.save_state("a", path),
+                engine.export_peft(version, tmp_path / "adapter"),
+                engine.export_merged(version, tmp_path / "merged"),
+            ):
+                with pytest.raises(OsmosisError, match="cannot be written") as caught:
+                    await attempt
+                assert caught.value.error_code == "STORAGE"
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert [p.name for p in tmp_path.iterdir()] == ["state"]
+        await engine.load_state("a", path)
+        assert await logprobs_now(engine) == unchanged
 
 
 # -- exports ------------------------------------------------------------------------------------------------------------

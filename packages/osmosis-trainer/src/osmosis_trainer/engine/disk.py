@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from osmosis_ai.errors import ConflictError, ValidationError
-from osmosis_ai.evaluation.atomic import storage_error, sync_directory, write_atomic
+from osmosis_ai.errors import ConflictError, OsmosisError, ValidationError
+from osmosis_ai.evaluation.atomic import storage_code, storage_error, sync_directory, write_atomic
 
 from osmosis_trainer.engine.arrays import np
 from osmosis_trainer.engine.weights import Array
@@ -93,6 +93,8 @@ def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
     """
     if folder.exists():
         raise ConflictError(f"{folder} exists; choose a folder that does not.")
+    from safetensors import SafetensorError
+
     temporary: Path | None = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -107,6 +109,12 @@ def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
         sync_directory(folder.parent)
     except OSError as error:
         raise storage_error(folder, error) from error
+    except SafetensorError as error:  # what safetensors makes of the system's error
+        raise OsmosisError(
+            f"{folder} cannot be written: {error}. Check the disk and its free space, and try again.",
+            details={"file": str(folder)},
+            code=storage_code,
+        ) from error
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)

@@ -212,5 +212,7 @@ def test_the_file_lies_under_configs_eval(work_tree: Path, monkeypatch: pytest.M
     (work_tree / "configs" / "eval" / "a.json").write_text("")
     with pytest.raises(ValidationError, match=r"\.toml"):
         locate_eval_config(Path("configs/eval/a.json"), work_tree, "osmosis eval run")
+    with pytest.raises(ValidationError, match=r"not found.*\n.*a\.toml"):
+        locate_eval_config(Path("configs/eval/b.toml"), work_tree, "osmosis eval run")
     os.chdir(work_tree / "configs")
     assert locate_eval_config(Path("eval/a.toml"), work_tree, "osmosis eval run").samefile(inside)

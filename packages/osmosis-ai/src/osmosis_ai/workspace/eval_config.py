@@ -79,7 +79,7 @@ def locate_eval_config(given: Path, work_tree: Path, command: str) -> Path:
         command: The command to name in the error, such as `osmosis eval run`.
 
     Raises:
-        ValidationError: It lies outside `configs/eval/` or does not end in `.toml`.
+        ValidationError: It lies outside `configs/eval/`, does not end in `.toml` or does not exist.
     """
     directory = work_tree / "configs" / "eval"
     absolute = Path.cwd() / given
@@ -93,7 +93,15 @@ def locate_eval_config(given: Path, work_tree: Path, command: str) -> Path:
         )
     if absolute.suffix != ".toml" and not absolute.is_dir():
         raise ValidationError(f"`{command}` config must be a .toml file.\n  Got: {absolute}")
+    if not absolute.exists():
+        raise ValidationError(f"Config file not found: {absolute}{_others(directory)}")
     return absolute
+
+
+def _others(directory: Path) -> str:
+    names = sorted(path.name for path in directory.glob("*.toml"))
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return f"\n  In configs/eval/ there is: {', '.join(names[:10])}{more}" if names else ""
 
 
 def load_eval_config(path: Path, work_tree: Path) -> EvalConfig:

@@ -206,12 +206,19 @@ class _Builder:
             again, _ = self.run([*command, "--offline"], env)
             status = again
         if status:
-            last = next((line.strip() for line in reversed(lines) if line.strip()), "no output")
             where = f"\nThe whole output is in {self.log_path} (lines [deps])." if self.log_path else ""
             raise RolloutEnvironmentError(
                 f"uv could not install the dependencies of {self.rollout_dir / 'pyproject.toml'} "
-                f"(`uv {' '.join(arguments[:2])}` exited with code {status}): {last}{where}"
+                f"(`uv {' '.join(arguments[:2])}` exited with code {status}): {_complaint(lines)}{where}"
             )
+
+
+def _complaint(lines: list[str]) -> str:
+    """What uv says is wrong, in one line: from its last error mark on, else its last line."""
+    said = [line.strip(" ╰─▶") for line in lines if line.strip()]
+    start = next((i for i in range(len(said) - 1, -1, -1) if said[i].startswith(("error", "×"))), len(said) - 1)
+    text = " ".join(line.removeprefix("×").removeprefix("error:").strip() for line in said[start:])
+    return (text if len(text) <= 500 else text[:499] + "…") or "it printed nothing"
 
 
 def _key(rollout_dir: Path, project: dict[str, Any], lock: Path, sdk: metadata.Distribution) -> str:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import httpx
 import pytest
 from gateway_rig import QUESTION
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from osmosis_ai.gateway.limiter import Limiter, RetryRules
 from osmosis_ai.gateway.policy import PolicyError
@@ -82,6 +82,7 @@ STREAM = ": hi\r\n\r\nevent: a\r\ndata: one\r\ndata: two\r\n\r\nid: 3\ndata:thre
 EXPECTED = [Event("a", "one\ntwo"), Event("", "three ü"), Event("", "four")]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, len(STREAM) - 1), max_size=8))
 def test_events_are_the_same_however_the_bytes_are_sliced(cuts: list[int]) -> None:
     reader = EventReader()

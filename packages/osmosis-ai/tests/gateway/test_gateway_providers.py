@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 from gateway_rig import MULTIPLY, QUESTION
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from osmosis_ai.errors import ValidationError
 from osmosis_ai.gateway.assembly import Assembly
 from osmosis_ai.gateway.chat_wire import read_chunk, read_completion, read_error, read_usage, retry_after_s
@@ -376,3 +379,52 @@ async def test_preflight_does_not_take_a_web_page_for_a_model(stub: StubProvider
     with pytest.raises(PolicyError) as caught:
         await provider_policy("openai/html", stub.environ()).preflight()
     assert caught.value.kind == "protocol"
+
+
+words = st.sampled_from(
+    """message function_call reasoning output_text completed incomplete failed response.completed error stop length
+    response.output_item.added response.output_text.delta response.function_call_arguments.delta""".split()
+)
+keys = st.sampled_from(
+    """choices message delta content tool_calls function name arguments index id type usage prompt_tokens error code
+    completion_tokens prompt_tokens_details cached_tokens finish_reason output item response status input_tokens
+    output_index incomplete_details summary text input_tokens_details reasoning_content thinking_blocks""".split()
+)
+odd = st.recursive(
+    st.none() | st.booleans() | st.integers() | words | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=5),
+    max_leaves=16,
+)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(reply=odd, responses=st.booleans())
+async def test_any_reply_is_an_answer_or_a_policy_error(stub: StubProvider, reply: Any, responses: bool) -> None:
+    policy = OpenAICompatiblePolicy(
+        "openai/x",
+        "x",
+        OPENAI_COMPATIBLE["openai"],
+        base_url=stub.base_url,
+        api_key="k",
+        environ={},
+        wire="responses" if responses else "chat",
+    )
+    stub.script(Behaviour("raw", status=200, body=reply))
+    try:
+        (await answer(policy)).message()
+    except PolicyError:
+        pass
+    await policy.aclose()
+
+
+@settings(deadline=None)
+@given(reply=odd)
+def test_any_chunk_is_a_piece_or_a_policy_error(reply: Any) -> None:
+    assembly = Assembly()
+    try:
+        if (piece := read_chunk(reply)) is not None:
+            assembly.add(piece)
+            assembly.finish()
+            json.dumps(assembly.message())
+    except PolicyError:
+        pass

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from gateway_rig import MakeRig
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from osmosis_ai.gateway.policy import PolicyError
 from osmosis_ai.gateway.responses_input import input_messages, parse_responses
 from stub_provider import StubProvider
@@ -149,3 +151,31 @@ async def test_events_are_numbered_without_gaps(rig: MakeRig) -> None:
     numbers = [json.loads(line[6:])["sequence_number"] for line in text.splitlines() if line.startswith("data: {")]
     assert numbers == list(range(len(numbers)))
     assert text.endswith("data: [DONE]\n\n")
+
+
+words = st.sampled_from(
+    """message function_call function_call_output reasoning item_reference input_text output_text input_image input_file
+    refusal function json_schema json_object text user assistant developer system low auto""".split()
+)
+names = st.sampled_from(
+    """type role content summary text call_id id name arguments output image_url file_data filename format schema effort
+    verbosity parameters model input instructions stream tools tool_choice max_output_tokens reasoning n extra_body
+    previous_response_id parallel_tool_calls""".split()
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | words | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=5),
+    max_leaves=20,
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(names, values, max_size=6))
+def test_any_object_is_parsed_or_refused_and_never_crashes(body: dict[str, Any]) -> None:
+    try:
+        call = parse_responses(body)
+    except PolicyError as error:
+        assert error.kind == "bad_request"
+    else:
+        assert call.request.messages
+        assert all(isinstance(message["role"], str) for message in call.request.messages)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from osmosis_ai.gateway.policy import PolicyError
 from osmosis_ai.gateway.rules import control_fields, parse_chat, parse_json_object
@@ -191,6 +191,7 @@ json_values = st.recursive(
 names = st.sampled_from(["model", "messages", "tools", "stream", "stream_options", "n", "extra_body", "temperature"])
 
 
+@settings(deadline=None)
 @given(st.dictionaries(names | st.text(max_size=6), json_values, max_size=6))
 def test_any_json_object_is_parsed_or_refused_and_never_crashes(body: dict[str, Any]) -> None:
     try:

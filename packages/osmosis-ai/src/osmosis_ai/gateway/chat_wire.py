@@ -181,10 +181,14 @@ def _delta(message: Mapping[str, Any]) -> dict[str, Any]:
         delta["content"] = str(content)
     calls = delta.pop("tool_calls", None)
     if isinstance(calls, list):
-        fragments = [c for c in calls if isinstance(c, dict)]
+        fragments = [{**c, "function": _object(c.get("function"))} for c in calls if isinstance(c, dict)]
         if fragments:
             delta["tool_calls"] = fragments
     return delta
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _texts(part: Mapping[str, Any]) -> list[str]:

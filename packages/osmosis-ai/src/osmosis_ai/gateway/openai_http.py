@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from urllib.parse import quote, urlsplit
 
@@ -136,13 +136,12 @@ class OpenAICompatiblePolicy:
                 yield piece
             return
         reply = self._json(await response.aread(), response)
-        try:
+        with self._reading():
             if self.wire == "responses":
-                yield openai_responses.read_response(reply)
+                piece = openai_responses.read_response(reply)
             else:
-                yield read_completion(reply, reports_cost=self._provider.reports_cost)
-        except PolicyError as error:
-            raise self._scrubbed(error) from None
+                piece = read_completion(reply, reports_cost=self._provider.reports_cost)
+        yield piece
 
     async def _stream(self, response: httpx.Response) -> AsyncIterator[ChatDelta]:
         reader = EventReader()
@@ -170,13 +169,23 @@ class OpenAICompatiblePolicy:
         except ValueError:
             text = self._scrub.line(f"the provider's stream has a chunk that is not JSON: {data[:200]}")
             raise PolicyError(text, kind="protocol") from None
-        try:
+        with self._reading():
             if responses is not None:
                 return responses.read(chunk)
             piece = read_chunk(chunk, reports_cost=self._provider.reports_cost)
             return () if piece is None else (piece,)
+        return ()
+
+    @contextmanager
+    def _reading(self) -> Generator[None]:
+        """Whatever is wrong with a provider's answer is a policy error without secrets."""
+        try:
+            yield
         except PolicyError as error:
             raise self._scrubbed(error) from None
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            text = f"the provider's answer has a shape that no chat answer has ({error})"
+            raise PolicyError(self._scrub.line(text), kind="protocol") from error
 
     # -- preflight
 

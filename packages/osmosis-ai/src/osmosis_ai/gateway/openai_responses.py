@@ -174,12 +174,9 @@ def read_usage(usage: Any) -> Usage | None:
     """Usage in Responses words; None when absent."""
     if not isinstance(usage, dict) or not isinstance(usage.get("input_tokens"), int):
         return None
-    return Usage(
-        usage["input_tokens"],
-        usage.get("output_tokens") or 0,
-        (usage.get("input_tokens_details") or {}).get("cached_tokens"),
-        (usage.get("output_tokens_details") or {}).get("reasoning_tokens"),
-    )
+    cached, thought = (usage.get(name) or {} for name in ("input_tokens_details", "output_tokens_details"))
+    output = usage.get("output_tokens") or 0
+    return Usage(usage["input_tokens"], output, cached.get("cached_tokens"), thought.get("reasoning_tokens"))
 
 
 def _add_item(delta: dict[str, Any], item: Mapping[str, Any]) -> None:

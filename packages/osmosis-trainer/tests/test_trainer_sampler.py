@@ -138,11 +138,13 @@ async def test_two_versions_answer_side_by_side_and_never_share_a_cache(
 
 async def test_a_published_version_cannot_be_replaced_and_a_retired_one_is_refused(make_sampler, tiny, tiny_parameters):
     sampler = make_sampler()
-    with pytest.raises(ValueError, match="published already"):
+    with pytest.raises(ValueError, match="was published already"):
         sampler.publish("v0", fuse(tiny_parameters, tiny))
     sampler.retire("v0")
     with pytest.raises(ValueError, match="not published"):
         await collect(sampler, request("s", [1, 2]))
+    with pytest.raises(ValueError, match="was published already"):  # slots may still hold its keys and values
+        sampler.publish("v0", fuse(tiny_parameters, tiny))
 
 
 async def test_an_answer_ends_with_the_stop_token_and_includes_it(make_sampler):

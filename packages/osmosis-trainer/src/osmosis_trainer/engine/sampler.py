@@ -107,6 +107,7 @@ class Sampler:
         self._decoder = Decoder(shape, self.context)
         self._slots = Slots(shape, slots, self.context)
         self._versions: dict[str, SamplingWeights] = {}
+        self._names: set[str] = set()  # every version there ever was: slots may still hold keys and values of it
         # the queue between the event loops and the thread; the condition guards it and the three lines below
         self._wake = threading.Condition()
         self._arrived: deque[_Call] = deque()
@@ -124,10 +125,11 @@ class Sampler:
         """Make weights available under a name that is never used again for others.
 
         Raises:
-            ValueError: The version exists.
+            ValueError: The name was used before.
         """
-        if version in self._versions:
-            raise ValueError(f"version {version!r} is published already; versions never change")
+        if version in self._names:
+            raise ValueError(f"version {version!r} was published already; versions never change")
+        self._names.add(version)
         self._versions[version] = weights
 
     def retire(self, version: str) -> None:

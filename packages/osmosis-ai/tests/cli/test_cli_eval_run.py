@@ -297,6 +297,17 @@ def test_a_declined_run_costs_nothing(env, tmp_path: Path, keys: str):
         assert terminal.finish() == 0
         assert terminal.text.rstrip().endswith("Cancelled.")
         assert "→" not in terminal.text
+    assert [path.name for path in (work / ".osmosis/evals").iterdir()] == [".locks"]
+
+
+def test_a_declined_resumption_keeps_the_run(env, tmp_path: Path):
+    work = ew.make_workspace(tmp_path / "w", rows("raise a", "two"))
+    assert osmosis(*RUN, "-y", "--name", "r", cwd=work, env=env).status == 0
+    before = snapshot(work / ".osmosis/evals/r")
+    declined = osmosis("--json", *RUN, "--name", "r", "--retry-failed", cwd=work, env=env)
+    assert declined.error["code"] == "INTERACTIVE_REQUIRED"
+    assert declined.error["details"]["summary"]["Work Items"] == "2 (1 to do, 1 done before)"
+    assert snapshot(work / ".osmosis/evals/r") == before
 
 
 def test_secrets_are_asked_for_unseen(env, tmp_path: Path):
@@ -335,18 +346,18 @@ def test_no_colour_means_no_live_region_either(env, tmp_path: Path, quiet: dict[
         assert "\x1b[3" not in terminal.raw
 
 
-@pytest.mark.parametrize("columns", [60, 100, 160])
-def test_frames_fit_the_terminal(env, tmp_path: Path, columns: int):
+def test_frames_fit_the_terminal(env, tmp_path: Path):
     long = "a very long answer " * 20
     work = ew.make_workspace(tmp_path / "w", [*rows("raise " + long), *rows(long, label="else")])
-    with Terminal(*RUN, "-y", "--name", "r", cwd=work, columns=columns, env=env) as terminal:
+    with Terminal(*RUN, "-y", "--name", "r", cwd=work, columns=60, env=env) as terminal:
         terminal.finish()
         framed = [line for line in terminal.text.split("\n") if line.startswith(("│", "╭", "─", " "))]
         framed = [line for line in framed if "osmosis eval" not in line]  # commands stay whole, to be copied
-        assert framed and max(map(len, framed)) <= columns
-    with Terminal("eval", "view", "r", "--row", "1", cwd=work, columns=columns, env=env) as terminal:
-        assert terminal.finish() == 0
-        assert max(len(line) for line in terminal.text.split("\n")) <= columns
+        assert framed and max(map(len, framed)) <= 60
+    for columns in (30, 60, 160):
+        with Terminal("eval", "view", "r", "--row", "1", cwd=work, columns=columns, env=env) as terminal:
+            assert terminal.finish() == 0
+            assert max(len(line) for line in terminal.text.split("\n")) <= columns
 
 
 def test_ctrl_c_on_a_terminal_keeps_what_is_done(env, tmp_path: Path):

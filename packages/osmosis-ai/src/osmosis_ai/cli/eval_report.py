@@ -151,10 +151,11 @@ def _figures(report: RunReport) -> Fields:
     ended = report.succeeded + report.failed + report.skipped
     outcomes = [f"{report.succeeded:,} graded", f"{report.failed:,} failed", f"{report.skipped:,} skipped"]
     outcomes += [f"{report.total - ended:,} not done"] if report.total > ended else []
+    shown = [outcome for outcome in outcomes if not outcome.startswith("0 ")]
     rows: list[tuple[str, Cell]] = [
         ("Run", report.run_name),
         ("Work Items", f"{report.total:,}"),
-        ("Outcomes", " · ".join(outcome for outcome in outcomes if not outcome.startswith("0 "))),
+        ("Outcomes", Text(" · ".join(shown), None if len(shown) == 1 and report.succeeded else "warn")),
     ]
     if completed := metrics.get("completed_samples", 0):
         counted = f"{metrics['passed']:,} of {completed:,}, reward ≥ {metrics['pass_threshold']:g}"

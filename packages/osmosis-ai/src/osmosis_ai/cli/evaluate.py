@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
@@ -98,22 +99,11 @@ def _run(output: Output, flags: EvalFlags, request: RunRequest) -> OperationResu
             if output.interactive and not flags.yes and request.name is not None and _wants_another(run.name):
                 raise _AnotherRun
             return noop_result(run.report(), flags, config, work_tree, find_origin(work_tree))
-        plan = plan_fields(run, request)
-        if flags.yes or output.interactive:
-            output.present(plan)  # else the refusal to ask shows it
-        if not flags.yes:
-            output.confirm(
-                f"Run {run.pending_count} rollouts x model {config.model_path}?",
-                default=False,
-                summary={label: str(value) for label, value in plan.rows},
-            )
-        secrets = resolve_secrets(
-            config.secret_names,
-            file_values=read_secrets_file(flags.secrets_file) if flags.secrets_file else {},
-            environ=os.environ,
-            ask=output.ask_hidden if output.interactive else None,
-        )
-        policy = choose_policy(config.model_path, {**os.environ, **secrets})
+        try:
+            policy, secrets = _agree(output, flags, run, request)
+        except BaseException:
+            _take_back(run)
+            raise
         try:
             report = _walk(output, flags, run, policy, secrets)
         except OsmosisError as error:
@@ -123,6 +113,35 @@ def _run(output: Output, flags: EvalFlags, request: RunRequest) -> OperationResu
             error.message = f"Interrupted. Every verdict so far is kept. Go on:\n  {command}"
             raise
     return run_result(report, flags, config, work_tree, find_origin(work_tree))
+
+
+def _agree(output: Output, flags: EvalFlags, run: EvaluationRun, request: RunRequest) -> tuple[Policy, dict[str, str]]:
+    """Show the plan, ask, and gather what the run needs from the user."""
+    config = request.config
+    plan = plan_fields(run, request)
+    if flags.yes or output.interactive:
+        output.present(plan)  # else the refusal to ask shows it
+    if not flags.yes:
+        output.confirm(
+            f"Run {run.pending_count} rollouts x model {config.model_path}?",
+            default=False,
+            summary={label: str(value) for label, value in plan.rows},
+        )
+    secrets = resolve_secrets(
+        config.secret_names,
+        file_values=read_secrets_file(flags.secrets_file) if flags.secrets_file else {},
+        environ=os.environ,
+        ask=output.ask_hidden if output.interactive else None,
+    )
+    return choose_policy(config.model_path, {**os.environ, **secrets}), secrets
+
+
+def _take_back(run: EvaluationRun) -> None:
+    """Remove the directory of a run in which nothing was ever tried; one that was started before stays."""
+    if run.journal.records() or (run.run_dir / "logs.txt").exists():
+        return
+    if not any((run.run_dir / "rollout_trials").glob("*")):
+        shutil.rmtree(run.run_dir, ignore_errors=True)
 
 
 def _walk(

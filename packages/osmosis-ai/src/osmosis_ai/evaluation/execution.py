@@ -7,26 +7,21 @@ is the `runner`'s.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import secrets
-import signal
-import subprocess
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from osmosis_ai.consts import PACKAGE_VERSION
 from osmosis_ai.errors import OsmosisError
-from osmosis_ai.evaluation.environment import RolloutEnvironment, cache_dir, prepare_environment
+from osmosis_ai.evaluation.environment import cache_dir
+from osmosis_ai.evaluation.hosting import TRIALS, RolloutHost, sdk_mismatch
 from osmosis_ai.evaluation.observer import Noting, Observer, Relay, Tally
 from osmosis_ai.evaluation.pool import RolloutPool
 from osmosis_ai.evaluation.preflight import forget, preflight
 from osmosis_ai.evaluation.redaction import Redactor, ambient_secret_values
 from osmosis_ai.evaluation.report import RunReport
-from osmosis_ai.evaluation.rollout_server import ServerSpec
 from osmosis_ai.evaluation.rows import work_items
-from osmosis_ai.evaluation.run import SERVER_RECORD, TRIALS, TUNNEL_RECORD, EvaluationRun
+from osmosis_ai.evaluation.run import TUNNEL_RECORD, EvaluationRun
 from osmosis_ai.evaluation.runlog import RunLog
 from osmosis_ai.evaluation.runner import Runner
 from osmosis_ai.evaluation.surroundings import handle_signals, library_logs, variables
@@ -59,7 +54,6 @@ class Execution:
         self._phase: Literal["start", "walk", "end"] = "start"
         self._signals = 0
         self._main: asyncio.Task[Any] | None = None
-        self._uv: subprocess.Popen[str] | None = None
         self._pool: RolloutPool | None = None
         self._tunnel: Tunnel | None = None
 
@@ -122,8 +116,18 @@ class Execution:
             log=lambda level, message: self.note(level, "preflight", message, {}),
         )
         self._relay.stage("Preparing the rollout environment")
-        environment = await self._environment()
-        pool = self._pool = RolloutPool(self._server_spec(environment), log=self.note)
+        host = RolloutHost(
+            request.source,
+            run_dir=run.run_dir,
+            log_path=self._log.path,
+            environ={**self._ambient, **request.config.env, **self._secrets},
+            ambient=self._ambient,
+            redactor=self._redactor,
+            note=self.note,
+        )
+        environment = await host.environment()
+        spec = host.server_spec(environment, self._limits(), request.rollout_port)
+        pool = self._pool = RolloutPool(spec, log=self.note)
         gateway = Gateway(
             self._policy, on_call=lambda rollout_id, call: runner.call_ended(rollout_id, call) if runner else None
         )
@@ -162,74 +166,6 @@ class Execution:
             await self._end(gateway, pool, trials)
         return self._finish(outcome, projection)
 
-    async def _environment(self) -> RolloutEnvironment:
-        work = asyncio.create_task(
-            asyncio.to_thread(
-                prepare_environment,
-                self._run.request.rollout_dir,
-                run_uv=self._run_uv,
-                log=lambda text: self.note("INFO", "deps", text, {}),
-                environ=self._ambient,
-                log_path=self._log.path,
-            )
-        )
-        try:
-            environment = await asyncio.shield(work)
-        except asyncio.CancelledError:
-            if self._uv is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._uv.pid, signal.SIGTERM)
-            await asyncio.wait([work])
-            raise
-        how = "unchanged" if environment.reused else "made"
-        self.note("INFO", "deps", f"environment {how}", {"python": str(environment.python)})
-        return environment
-
-    def _run_uv(self, command: list[str], env: dict[str, str]) -> tuple[int, list[str]]:
-        """Run uv in a session of its own (in a worker thread); its output goes to the log."""
-        self.note("INFO", "deps", " ".join(command), {})
-        lines: list[str] = []
-        with subprocess.Popen(
-            command,
-            cwd=self._run.request.rollout_dir,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        ) as process:
-            self._uv = process
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.strip():
-                    lines.append(self._redactor.text(line.rstrip()))
-                    self.note("INFO", "deps", line.rstrip(), {})
-        self._uv = None
-        return process.returncode, lines[-50:]
-
-    def _server_spec(self, environment: RolloutEnvironment) -> ServerSpec:
-        run, request = self._run, self._run.request
-        limits = self._limits()
-        api_key = secrets.token_urlsafe(32)
-        self._redactor.add(api_key)
-        return ServerSpec(
-            python=environment.python,
-            rollout_dir=request.rollout_dir,
-            entrypoint=request.entrypoint,
-            shown=request.shown_entrypoint,
-            api_key=api_key,
-            environ={**self._ambient, **request.config.env, **self._secrets},
-            artifact_root=run.run_dir / TRIALS,
-            record_path=run.run_dir / SERVER_RECORD,
-            log_path=self._log.path,
-            port=request.rollout_port,
-            admission_timeout_s=limits.deadline_s * max(1, limits.concurrency or 1),
-            agent_timeout_s=limits.agent_timeout_s,
-            grader_timeout_s=limits.grader_timeout_s,
-        )
-
     def _limits(self) -> Limits:
         request = self._run.request
         return Limits(
@@ -240,12 +176,8 @@ class Execution:
         )
 
     def _compare_sdk(self, version: str | None) -> None:
-        if version not in (None, "unknown", PACKAGE_VERSION):
-            self._warn(
-                f"The rollout's environment has osmosis-ai {version}, this command is {PACKAGE_VERSION}. "
-                "That need not matter; if rollouts misbehave, remove the pin in the rollout's pyproject.toml.",
-                code="ROLLOUT_SDK_VERSION_MISMATCH",
-            )
+        if (text := sdk_mismatch(version)) is not None:
+            self._warn(text, code="ROLLOUT_SDK_VERSION_MISMATCH")
 
     async def _advertise(self, gateway: Gateway, pool: RolloutPool) -> None:
         request = self._run.request

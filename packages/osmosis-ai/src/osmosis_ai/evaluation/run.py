@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from osmosis_ai.consts import PACKAGE_VERSION
-from osmosis_ai.errors import ConflictError, NotFoundError, OsmosisError, ValidationError
+from osmosis_ai.errors import ConflictError, OsmosisError, ValidationError
 from osmosis_ai.evaluation.atomic import storage_error
 from osmosis_ai.evaluation.dataset import Dataset
-from osmosis_ai.evaluation.environment import read_project
+from osmosis_ai.evaluation.hosting import SERVER_RECORD, TRIALS, RolloutSource
 from osmosis_ai.evaluation.journal import FileJournal
 from osmosis_ai.evaluation.lock import run_lock
 from osmosis_ai.evaluation.manifest import (
@@ -45,9 +45,7 @@ if TYPE_CHECKING:
     from osmosis_ai.gateway.policy import Policy
     from osmosis_ai.workspace.eval_config import EvalConfig
 
-SERVER_RECORD = "server.json"
 TUNNEL_RECORD = "tunnel.json"
-TRIALS = "rollout_trials"
 
 type Warn = Callable[[str | None, str], None]
 """Takes a warning's code, or None, and its text."""
@@ -99,14 +97,11 @@ class RunRequest:
         return self.workspace_dir / "rollouts" / self.config.rollout
 
     @property
-    def entrypoint(self) -> Path:
-        """The rollout's script."""
-        return self.rollout_dir / self.config.entrypoint
-
-    @property
-    def shown_entrypoint(self) -> str:
-        """The script as people know it."""
-        return f"rollouts/{self.config.rollout}/{self.config.entrypoint}"
+    def source(self) -> RolloutSource:
+        """The rollout's code."""
+        config = self.config
+        shown = f"rollouts/{config.rollout}/{config.entrypoint}"
+        return RolloutSource(self.rollout_dir, config.entrypoint, shown, config.path)
 
 
 class EvaluationRun:
@@ -277,24 +272,7 @@ def check_request(request: RunRequest) -> None:
         raise ValidationError(f"--max-in-flight must be at least 1, not {request.max_in_flight}.")
     if request.max_cost_usd is not None and not request.max_cost_usd > 0:
         raise ValidationError(f"--max-cost must be more than 0 USD, not {request.max_cost_usd:g}.")
-    read_project(request.rollout_dir)
-    entrypoint = request.entrypoint
-    inside = entrypoint.resolve().is_relative_to(request.rollout_dir.resolve())
-    if not inside or not entrypoint.is_file():
-        raise NotFoundError(
-            f"The entrypoint {request.shown_entrypoint} does not exist"
-            + ("" if inside else " inside its rollout's folder")
-            + f".\nMake it, or correct `entrypoint` in {request.config.path}.",
-            code="VALIDATION",
-        )
-    root = request.output_root.resolve()
-    if root == request.rollout_dir.resolve():
-        raise ValidationError(
-            f"--output {request.output_root} is the rollout's own folder: results would change its source digest.\n"
-            "Choose another directory; the default is .osmosis/evals."
-        )
-    if root.exists() and not root.is_dir():
-        raise ValidationError(f"--output {request.output_root} is not a directory; choose another one.")
+    request.source.check(request.output_root)
 
 
 def resolve_inputs(request: RunRequest, selection: Selection) -> ResolvedInputs:

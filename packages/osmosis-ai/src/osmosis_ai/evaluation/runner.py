@@ -85,6 +85,7 @@ class Runner:
         tally: Where the run stands before the walk.
         threshold: A reward of at least this passes, for the tally.
         redact: Removes secrets from error texts.
+        identify: Gives a try (its item, its number from 1) its rollout id, unused so far; random ones by default.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class Runner:
         tally: Tally,
         threshold: float = 1.0,
         redact: Callable[[str], str] = str,
+        identify: Callable[[WorkItem, int], str] | None = None,
     ) -> None:
         self._items = items
         self._pool = pool
@@ -113,6 +115,7 @@ class Runner:
         self._tally = tally
         self._threshold = threshold
         self._redact = redact
+        self._identify = identify or (lambda item, number: uuid.uuid4().hex)
         self.outcome = RunOutcome()
         self._wake = asyncio.Event()
         self._flying: dict[asyncio.Task[None], _Try] = {}
@@ -243,7 +246,7 @@ class Runner:
 
     async def _walk(self, current: _Try) -> None:
         item = current.item
-        rollout_id = uuid.uuid4().hex
+        rollout_id = self._identify(item, current.number)
         started = time.monotonic()
         server = await self._pool.acquire()
         current.server, current.rollout_id = server, rollout_id

@@ -6,60 +6,94 @@ records and retries to the gateway.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from osmosis_ai.errors import ValidationError
 from osmosis_ai.gateway.policy import ChatDelta, ChatRequest, PolicyError, TokenSpan, Usage
 
 from osmosis_trainer.chat.parse import AnswerParser, StopTexts
 from osmosis_trainer.chat.session import ChatSession, Prompt
 from osmosis_trainer.chat.template import ChatTemplate, normalise
 from osmosis_trainer.chat.tokens import TextTokenizer
-from osmosis_trainer.engine.sampler import Sampler, SampleRequest
-from osmosis_trainer.engine.sampling import noise_key
+from osmosis_trainer.engine.sampler import SampledPiece, Sampler, SampleRequest
+from osmosis_trainer.engine.sampling import SamplingParams, noise_key
 from osmosis_trainer.engine.weights import fuse, read_parameters, read_shape
 from osmosis_trainer.request import CallParams, read_params
 
 
+class TokenSource(Protocol):
+    """Draws answers: a `Sampler`, or a whole `PolicyEngine`."""
+
+    def sample(self, request: SampleRequest) -> AsyncGenerator[SampledPiece]:
+        """Draw an answer piece by piece; closing the iterator cancels it."""
+        ...
+
+    def forget(self, session: str) -> None:
+        """Say that a session asks no more."""
+        ...
+
+
 @dataclass(slots=True)
-class _Rollout:
-    """What is kept between the calls of one rollout."""
+class OpenRollout:
+    """What is kept between the calls of one rollout.
+
+    Attributes:
+        chat: The tokens of its conversations.
+        asked: How often each conversation was asked.
+        unparsed_calls: Tool calls of the model's that could not be read, and so stayed text.
+    """
 
     chat: ChatSession
     asked: Counter[bytes] = field(default_factory=Counter)
+    unparsed_calls: int = 0
 
 
-class EnginePolicy:
-    """A model folder, sampled in this process.
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How one answer is drawn.
+
+    Attributes:
+        version: Of the weights.
+        sampling: How tokens are drawn.
+        max_tokens: Longest answer; at least 1.
+        noise_key: What the noise depends on.
+    """
+
+    version: str
+    sampling: SamplingParams
+    max_tokens: int
+    noise_key: int
+
+
+class ChatPolicy(ABC):
+    """Chat over a token source. A subclass says how each answer is drawn.
 
     Args:
         model: The name the run's config gives it.
-        folder: Hugging Face files: config, safetensors weights, tokenizer, `chat_template.jinja`.
-        slots: How many answers are decoded at once; more calls wait their turn.
-        seed: Changes every answer; the same seed, rollouts and messages give the same answers in any order of arrival.
+        folder: Hugging Face files: tokenizer and `chat_template.jinja`.
+        source: Draws tokens.
+        context: Longest prompt plus answer, in tokens.
 
     Raises:
-        ValidationError: A file is missing or not what the engine can run.
+        ValidationError: A file is missing or not what we can read.
     """
 
-    def __init__(self, model: str, folder: Path, *, slots: int = 64, seed: int = 0) -> None:
+    def __init__(self, model: str, folder: Path, source: TokenSource, context: int) -> None:
         self._model = model
-        self._folder = folder
-        self._seed = seed
-        shape = read_shape(folder)
+        self._source = source
+        self._context = context
         self.tokenizer = TextTokenizer(folder / "tokenizer.json")
-        self.template = ChatTemplate((folder / "chat_template.jinja").read_text(encoding="utf-8"))
-        self.sampler = Sampler(shape, slots=slots)
-        self.version = model
-        self.sampler.publish(self.version, fuse(read_parameters(folder, shape), shape))
+        self.template = ChatTemplate(read_template(folder))
         self._end = self.tokenizer.token_id("<|im_end|>")
         self._stop_ids = frozenset((self._end, self.tokenizer.token_id("<|endoftext|>")))
-        self._rollouts: dict[str, _Rollout] = {}
+        self._rollouts: dict[str, OpenRollout] = {}
         self.unparsed_calls = 0
 
     @property
@@ -67,8 +101,16 @@ class EnginePolicy:
         """The configured model name."""
         return self._model
 
-    async def preflight(self) -> None:
+    async def preflight(self) -> None:  # noqa: B027 - nothing to do is what it means
         """Nothing to check: the model is loaded."""
+
+    @abstractmethod
+    def _draw(self, request: ChatRequest, params: CallParams, prompt: Prompt, rollout: OpenRollout) -> Draw:
+        """Say how an answer is drawn.
+
+        Raises:
+            PolicyError: (bad_request) The prompt leaves no room for an answer.
+        """
 
     async def chat(self, request: ChatRequest) -> AsyncGenerator[ChatDelta]:
         """Answer one call; closing the iterator frees its slot.
@@ -79,31 +121,27 @@ class EnginePolicy:
         """
         params = read_params(request)
         messages = normalise(request.messages)
-        rollout = self._rollouts.setdefault(request.rollout_id, _Rollout(ChatSession(self.template, self.tokenizer)))
+        rollout = self._rollouts.setdefault(request.rollout_id, OpenRollout(ChatSession(self.template, self.tokenizer)))
         prompt = rollout.chat.prompt(messages, params.tools, params.forced)
-        room = self.sampler.context - len(prompt.ids)
-        if room < 1:
-            raise PolicyError(
-                f"The prompt has {len(prompt.ids)} tokens; {self._model} reads at most {self.sampler.context} with its "
-                "answer. Shorten the messages.",
-                kind="bad_request",
-                status=400,
-                provider_code="context_length_exceeded",
+        if len(prompt.ids) >= self._context:
+            raise too_long(
+                f"The prompt has {len(prompt.ids)} tokens; {self._model} reads at most {self._context} with its "
+                "answer. Shorten the messages."
             )
-        key = self._noise_key(request, params, prompt, rollout)
-        answer = _Answer(self.tokenizer, self._stop_ids, params, key)
+        draw = self._draw(request, params, prompt, rollout)
+        answer = _Answer(self.tokenizer, self._stop_ids, params, draw.noise_key)
         ids: list[int] = []
         logprobs: list[float] = []
         finish, cached = "stop", 0
-        sampled = self.sampler.sample(
+        sampled = self._source.sample(
             SampleRequest(
                 session=request.rollout_id,
-                version=self.version,
+                version=draw.version,
                 prompt=prompt.ids,
-                max_tokens=min(room, params.max_tokens or room),
+                max_tokens=min(draw.max_tokens, self._context - len(prompt.ids)),
                 stop_ids=self._stop_ids,
-                params=params.sampling,
-                noise_key=key,
+                params=draw.sampling,
+                noise_key=draw.noise_key,
             )
         )
         yield ChatDelta({"role": "assistant", "content": ""})
@@ -119,6 +157,7 @@ class EnginePolicy:
                 finish = piece.finish_reason or finish
         for delta in answer.end():
             yield ChatDelta(delta)
+        rollout.unparsed_calls += answer.parser.unparsed
         self.unparsed_calls += answer.parser.unparsed
         if not answer.stopped:
             rollout.chat.answered(prompt, ids, normalise([answer.message])[0], self._end)
@@ -126,19 +165,45 @@ class EnginePolicy:
             finish_reason="tool_calls" if answer.parser.calls and finish == "stop" else finish,
             usage=Usage(len(prompt.ids), len(ids), cached_prompt_tokens=cached),
             cost_usd=0.0,
-            tokens=TokenSpan(prompt.ids, tuple(ids), tuple(logprobs), self.version),
+            tokens=TokenSpan(prompt.ids, tuple(ids), tuple(logprobs), draw.version),
         )
 
     async def close_session(self, rollout_id: str) -> None:
         """Forget a rollout's tokens; its slots go to the next who needs one."""
         if self._rollouts.pop(rollout_id, None) is not None:
-            self.sampler.forget(rollout_id)
+            self._source.forget(rollout_id)
+
+
+class EnginePolicy(ChatPolicy):
+    """A model folder, sampled in this process as each call asks.
+
+    Args:
+        model: The name the run's config gives it.
+        folder: Hugging Face files: config, safetensors weights, tokenizer, `chat_template.jinja`.
+        slots: How many answers are decoded at once; more calls wait their turn.
+        seed: Changes every answer; the same seed, rollouts and messages give the same answers in any order of arrival.
+
+    Raises:
+        ValidationError: A file is missing or not what the engine can run.
+    """
+
+    def __init__(self, model: str, folder: Path, *, slots: int = 64, seed: int = 0) -> None:
+        shape = read_shape(folder)
+        self.sampler = Sampler(shape, slots=slots)
+        super().__init__(model, folder, self.sampler, self.sampler.context)
+        self._seed = seed
+        self.version = model
+        self.sampler.publish(self.version, fuse(read_parameters(folder, shape), shape))
 
     async def aclose(self) -> None:
         """Stop the engine's thread."""
         self.sampler.close()
 
-    def _noise_key(self, request: ChatRequest, params: CallParams, prompt: Prompt, rollout: _Rollout) -> int:
+    def _draw(self, request: ChatRequest, params: CallParams, prompt: Prompt, rollout: OpenRollout) -> Draw:
+        key = self._noise_key(request, params, prompt, rollout)
+        return Draw(self.version, params.sampling, params.max_tokens or self._context, key)
+
+    def _noise_key(self, request: ChatRequest, params: CallParams, prompt: Prompt, rollout: OpenRollout) -> int:
         """Name a call by what it asks, so that its noise does not depend on when it came.
 
         A caller's seed makes equal requests equal. Without one, the rollout's id tells rollouts apart, and a count
@@ -149,6 +214,24 @@ class EnginePolicy:
             return noise_key("seed", params.seed, asked.hex())
         rollout.asked[asked] += 1
         return noise_key(self._seed, request.rollout_id, asked.hex(), rollout.asked[asked])
+
+
+def read_template(folder: Path) -> str:
+    """The chat template of a model folder.
+
+    Raises:
+        ValidationError: There is none.
+    """
+    path = folder / "chat_template.jinja"
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValidationError(f"{path} cannot be read: {error.strerror}. A chat model needs its template.") from error
+
+
+def too_long(message: str) -> PolicyError:
+    """The error of a prompt that leaves no room for an answer, as OpenAI words it for clients."""
+    return PolicyError(message, kind="bad_request", status=400, provider_code="context_length_exceeded")
 
 
 class _Answer:

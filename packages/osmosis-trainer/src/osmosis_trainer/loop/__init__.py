@@ -1,0 +1,1 @@
+"""The training loop: data order, rollouts, advantages, steps, validation, checkpoints."""

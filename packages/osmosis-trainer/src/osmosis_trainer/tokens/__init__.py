@@ -1,0 +1,1 @@
+"""Tokens of rollouts: from recorded calls to what is trained."""

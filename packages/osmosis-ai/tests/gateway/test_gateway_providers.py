@@ -46,6 +46,13 @@ async def failure(policy: Policy, **params: Any) -> PolicyError:
     return caught.value
 
 
+def official(stub: StubProvider, model: str) -> OpenAICompatiblePolicy:
+    openai = OPENAI_COMPATIBLE["openai"]
+    return OpenAICompatiblePolicy(
+        f"openai/{model}", model, openai, base_url=stub.base_url, api_key="k", environ={}, wire="responses"
+    )
+
+
 # -- routing
 
 
@@ -187,15 +194,7 @@ async def test_a_provider_that_refuses_stream_options_is_asked_without(stub: Stu
 
 
 async def test_the_official_endpoint_gets_responses_bodies(stub: StubProvider) -> None:
-    policy = OpenAICompatiblePolicy(
-        "openai/multiply",
-        "multiply",
-        OPENAI_COMPATIBLE["openai"],
-        base_url=stub.base_url,
-        api_key="k",
-        environ={},
-        wire="responses",
-    )
+    policy = official(stub, "multiply")
     for stream in (False, True):
         one = await answer(
             policy,
@@ -235,6 +234,25 @@ async def test_the_official_endpoint_gets_responses_bodies(stub: StubProvider) -
     assert (await answer(policy, stream=True)).finish_reason == "length"
     assert (await failure(policy, stream=True)).kind == "unavailable"
     await policy.aclose()
+
+
+async def test_encrypted_thinking_travels_between_turns_and_is_not_asked_of_models_without(stub: StubProvider) -> None:
+    policy = official(stub, "multiply")
+    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
+    call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "multiply", "arguments": "{}"}
+    reply = {"status": "completed", "output": [{**thought, "status": None}, call], "usage": None}
+    stub.script(Behaviour("raw", status=200, body=reply))
+    first = (await answer(policy, tools=[MULTIPLY])).message()
+    assert stub.completions[-1].body["include"] == ["reasoning.encrypted_content"]
+    await answer(policy, messages=[*QUESTION, first, {"role": "tool", "tool_call_id": "c1", "content": "132"}])
+    assert stub.completions[-1].body["input"][1] == thought
+    stub.script(Behaviour("status", status=400, text="Encrypted content is not supported with this model."))
+    plain = official(stub, "text")
+    for _ in range(2):
+        await answer(plain)
+    assert [("include" in request.body) for request in stub.completions[-3:]] == [True, False, False]
+    await answer(official(stub, "text"), store=True)
+    assert "include" not in stub.completions[-1].body
 
 
 # -- preflight

@@ -28,6 +28,8 @@ type WireFormat = Literal["chat", "responses"]
 
 CONNECT_TIMEOUT_S = 20.0
 PREFLIGHT_TIMEOUT_S = 30.0
+_USAGE = "stream_options"
+_REASONING = "encrypted"
 _MAX_ERROR_BYTES = 64 * 1024
 _TLS_WORDS = ("certificate", "SSL", "TLS")
 
@@ -69,7 +71,8 @@ class OpenAICompatiblePolicy:
         self.wire: WireFormat = wire
         self._read_timeout_s = read_timeout_s
         self._headers = dict(headers or {})
-        self._stream_usage = provider.stream_usage
+        # what we add for our own sake, under the words by which a refusal names it
+        self._extras = {_REASONING} if wire == "responses" else ({_USAGE} if provider.stream_usage else set[str]())
         self._pool: HttpPool | None = None
 
     @property
@@ -90,29 +93,25 @@ class OpenAICompatiblePolicy:
         Raises:
             PolicyError: No (whole) answer can be had.
         """
-        body = self._body(request)
         path = "/responses" if self.wire == "responses" else "/chat/completions"
-        async with self._call("POST", path, body) as response:
-            if response.status_code == 400 and self._stream_usage and request.stream:
+        while True:
+            extras = frozenset(self._extras)
+            async with self._call("POST", path, self._body(request, extras)) as response:
+                if response.status_code != 400:
+                    async for piece in self._answer(response, request):
+                        yield piece
+                    return
                 error = await self._error(response)
-                if "stream_options" not in str(error):
-                    raise error
-                self._stream_usage = False
-                retried = self._body(request)
-            else:
-                retried = None
-                async for piece in self._answer(response, request):
-                    yield piece
-        if retried is not None:
-            async with self._call("POST", path, retried) as response:
-                async for piece in self._answer(response, request):
-                    yield piece
+            refused = {extra for extra in extras if extra in str(error).lower()}
+            if not refused:
+                raise error
+            self._extras -= refused  # ours, not the caller's: asked without from now on
 
-    def _body(self, request: ChatRequest) -> bytes:
+    def _body(self, request: ChatRequest, extras: frozenset[str]) -> bytes:
         if request.params.get("metadata") is not None and not self._provider.metadata:
             self._refuse(f"metadata is not supported by provider {self._provider.prefix}: leave it out")
         if self.wire == "responses":
-            body = openai_responses.request_body(self._name, request)
+            body = openai_responses.request_body(self._name, request, keep_reasoning=_REASONING in extras)
         else:
             body = {"model": self._name, "messages": request.messages, **request.params}
             if request.tools is not None:
@@ -121,7 +120,7 @@ class OpenAICompatiblePolicy:
                 body.setdefault(name, value)
             if request.stream:
                 body["stream"] = True
-                if self._stream_usage:
+                if _USAGE in extras:
                     body["stream_options"] = {"include_usage": True}
         try:
             return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()

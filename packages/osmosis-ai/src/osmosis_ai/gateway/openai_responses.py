@@ -15,8 +15,13 @@ _RENAMED = ("max_tokens", "max_completion_tokens", "reasoning_effort", "response
 _CHAT_ONLY = ("stop", "seed", "logit_bias", "presence_penalty", "frequency_penalty", "logprobs", "functions")
 
 
-def request_body(model: str, request: ChatRequest) -> dict[str, Any]:
+def request_body(model: str, request: ChatRequest, *, keep_reasoning: bool = False) -> dict[str, Any]:
     """The Responses body of a chat request.
+
+    Args:
+        model: The provider's name of the model.
+        request: The chat request.
+        keep_reasoning: Ask for the model's encrypted thinking, so that the next turn can build on it unstored.
 
     Raises:
         PolicyError: Kind bad_request: two fields say different things, or a field the API does not have.
@@ -28,7 +33,7 @@ def request_body(model: str, request: ChatRequest) -> dict[str, Any]:
     if request.stream:
         body["stream"] = True
     renamed = {name: params.pop(name, None) for name in _RENAMED}
-    unknown = sorted(name for name in _CHAT_ONLY if params.get(name) is not None)
+    unknown = sorted(name for name in _CHAT_ONLY if params.get(name) or (name == "seed" and params.get(name) == 0))
     if unknown:
         _refuse(f"OpenAI's Responses API, which serves this model, has no {', '.join(unknown)}: leave it out")
     for name in _CHAT_ONLY:
@@ -64,8 +69,10 @@ def request_body(model: str, request: ChatRequest) -> dict[str, Any]:
         body["tool_choice"] = (
             {"type": "function", "name": function.get("name")} if isinstance(function, dict) else choice
         )
-    body.setdefault("store", params.pop("store", None) or False)
+    body["store"] = params.pop("store", None) or False
     body.update(params)
+    if keep_reasoning and not body["store"]:
+        body.setdefault("include", ["reasoning.encrypted_content"])
     return body
 
 

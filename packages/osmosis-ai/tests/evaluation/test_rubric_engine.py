@@ -131,6 +131,9 @@ async def test_the_key_is_the_argument_or_the_environment(stub: StubProvider, mo
     stub.script(Behaviour("text", GOOD))
     await judge(api_key="sk-argument")
     assert stub.completions[0].headers["authorization"] == "Bearer sk-argument"
+    stub.script(Behaviour("status", status=401, text="no such key: sk-argument"))
+    with pytest.raises(ProviderRequestError, match=r"no such key: \[REDACTED\]"):
+        await judge(api_key="sk-argument")
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(MissingAPIKeyError, match="OPENAI_API_KEY"):
         await judge()

@@ -224,9 +224,8 @@ class RubricJudge:
     async def _open(self) -> Policy:
         environ = self._environ
         variables = key_variables(self.provider)
-        if self._api_key is not None and self._api_key.strip():
-            environ = {**environ, **dict.fromkeys(variables, self._api_key.strip())}
-        elif variables and first_of(environ, variables) is None:
+        key = (self._api_key or "").strip() or None
+        if key is None and variables and first_of(environ, variables) is None:
             raise MissingAPIKeyError(
                 f"no API key for provider '{self.provider}': set {' or '.join(variables)}, or pass api_key"
             )
@@ -234,9 +233,9 @@ class RubricJudge:
         from osmosis_ai.gateway.provider import provider_policy
 
         try:
-            policy = provider_policy(self.model, environ, timeout_s=self._timeout_s)
+            policy = provider_policy(self.model, environ, api_key=key, timeout_s=self._timeout_s)
         except ValidationError:
-            policy = LiteLLMPolicy(self.model, environ, timeout_s=self._timeout_s)
+            policy = LiteLLMPolicy(self.model, environ, api_key=key, timeout_s=self._timeout_s)
         if isinstance(policy, LiteLLMPolicy):
             await policy.load()  # a missing extra is said as such, and its import is no part of the time limit
         self._policy = policy

@@ -68,14 +68,18 @@ class LiteLLMPolicy:
     Args:
         model_path: LiteLLM's name of the model, with its provider prefix.
         environ: Keys; LiteLLM itself also reads the process environment.
+        api_key: Used instead of any of them.
         timeout_s: Passed on as the request's time limit.
     """
 
-    def __init__(self, model_path: str, environ: Mapping[str, str], *, timeout_s: float = 600.0) -> None:
+    def __init__(
+        self, model_path: str, environ: Mapping[str, str], *, api_key: str | None = None, timeout_s: float = 600.0
+    ) -> None:
         self._model_path = model_path
         self._prefix = model_path.partition("/")[0]
         self._environ = environ
-        self._scrub = Scrubber({**os.environ, **environ})
+        self._api_key = api_key
+        self._scrub = Scrubber({**os.environ, **environ, "api_key": api_key or ""})
         self._timeout_s = timeout_s
         self._litellm: Any = None
 
@@ -155,7 +159,7 @@ class LiteLLMPolicy:
 
     def _arguments(self, request: ChatRequest) -> dict[str, Any]:
         names = LITELLM_KEYS.get(self._prefix)
-        key = first_of(self._environ, names) if names else None
+        key = self._api_key or (first_of(self._environ, names) if names else None)
         if names and key is None:
             raise PolicyError(
                 f"the API key for model {self._model_path} is missing: set {names[0]} in the environment "

@@ -67,7 +67,7 @@ class OpenAICompatiblePolicy:
         self._provider = provider
         self._base = base_url
         self._key = api_key
-        self._scrub = Scrubber(environ)
+        self._scrub = Scrubber({**environ, "api_key": api_key or ""})
         self.wire: WireFormat = wire
         self._read_timeout_s = read_timeout_s
         self._headers = dict(headers or {})

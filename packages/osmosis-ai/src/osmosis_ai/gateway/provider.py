@@ -8,7 +8,9 @@ from osmosis_ai.gateway.policy import Policy
 from osmosis_ai.gateway.providers import OPENAI_COMPATIBLE, is_official_openai, split_model_path
 
 
-def provider_policy(model_path: str, environ: Mapping[str, str], *, timeout_s: float = 600.0) -> Policy:
+def provider_policy(
+    model_path: str, environ: Mapping[str, str], *, api_key: str | None = None, timeout_s: float = 600.0
+) -> Policy:
     """The policy for a LiteLLM-style model path.
 
     OpenAI-compatible providers are called over plain HTTP, `openai/*` on OpenAI's own endpoint through its Responses
@@ -18,6 +20,7 @@ def provider_policy(model_path: str, environ: Mapping[str, str], *, timeout_s: f
     Args:
         model_path: `provider/model`.
         environ: Keys and base URLs.
+        api_key: Used instead of the environment's key.
         timeout_s: The longest silence within an answer.
 
     Raises:
@@ -28,7 +31,7 @@ def provider_policy(model_path: str, environ: Mapping[str, str], *, timeout_s: f
     if provider is None:
         from osmosis_ai.gateway.litellm_policy import LiteLLMPolicy
 
-        return LiteLLMPolicy(f"{prefix}/{model}", environ, timeout_s=timeout_s)
+        return LiteLLMPolicy(f"{prefix}/{model}", environ, api_key=api_key, timeout_s=timeout_s)
     from osmosis_ai.gateway.openai_http import OpenAICompatiblePolicy
 
     base = provider.base_url(environ)
@@ -43,7 +46,7 @@ def provider_policy(model_path: str, environ: Mapping[str, str], *, timeout_s: f
         model,
         provider,
         base_url=base,
-        api_key=provider.key(environ),
+        api_key=api_key or provider.key(environ),
         environ=environ,
         wire="responses" if official else "chat",
         read_timeout_s=timeout_s,

@@ -13,10 +13,12 @@ from osmosis_ai.cli.results import (
     Cell,
     DetailResult,
     Fields,
+    Graphs,
     Lines,
     ListResult,
     ListsResult,
     OperationResult,
+    Plot,
     Result,
     Role,
     Table,
@@ -26,6 +28,7 @@ from osmosis_ai.cli.results import (
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as RichTable
+    from rich.text import Text as RichText
 
 _STYLES: dict[Role, str] = {
     "good": "green",
@@ -38,6 +41,9 @@ _STYLES: dict[Role, str] = {
 }
 _PIPE_WIDTH = 200
 _RULE_WIDTH = 100
+_GRAPHS_WIDTH = 100
+_GRAPH_VALUES_WIDTH = 28
+_RAMP = ("#005f00", "#006f00", "#008700", "#00a000", "#00af00", "#00c800", "#00d75f", "#5fff87")
 
 
 def draw_result(result: Result) -> None:
@@ -84,6 +90,9 @@ def make_console(*, stderr: bool = False) -> Console:
 def draw(console: Console, *blocks: Block) -> None:
     """Draw blocks one under the other, empty ones not at all."""
     for block in blocks:
+        if isinstance(block, Plot | Graphs):
+            _draw_curves(console, block)
+            continue
         if not (block.lines if isinstance(block, Lines) else block.rows):
             continue
         if block.title:
@@ -94,6 +103,66 @@ def draw(console: Console, *blocks: Block) -> None:
             console.print(_frame(block))
         if isinstance(block, Table) and block.note:
             _dim(console, [block.note])
+
+
+def _draw_curves(console: Console, block: Plot | Graphs) -> None:
+    if isinstance(block, Graphs):
+        if not (block.rows and console.is_terminal and console.width >= _GRAPHS_WIDTH):
+            return
+        drawn: Any = graph_table(block, min(console.width, _GRAPHS_WIDTH), ascii_only=ascii_only(console))
+    else:
+        width = min(console.width, _RULE_WIDTH)
+        drawn = plot_text(block, width, block.height, ascii_only=ascii_only(console))
+        if not drawn.plain:
+            return
+    if block.title:
+        _rule(console, block.title)
+    console.print(drawn, soft_wrap=isinstance(block, Plot))
+
+
+def plot_text(plot: Plot, width: int, height: int, *, ascii_only: bool) -> RichText:
+    """A plot as lines of coloured text; empty without a value."""
+    from rich.text import Text as RichText
+
+    from osmosis_ai.cli.graph import plot_lines
+
+    text = RichText(no_wrap=True, overflow="crop")
+    for number, line in enumerate(plot_lines(plot.series, width, height, ascii_only=ascii_only)):
+        text.append("\n" if number else "")
+        for piece in line:
+            text.append(piece.text, "dim" if piece.series is None else _STYLES[plot.roles[piece.series]])
+    return text
+
+
+def graph_table(graphs: Graphs, width: int, *, ascii_only: bool) -> RichTable:
+    """Sparklines in a ramp from dark to bright, each with its first and last value."""
+    from rich.table import Table as RichTable
+    from rich.text import Text as RichText
+
+    from osmosis_ai.cli.figures import value_text
+    from osmosis_ai.cli.graph import bar_level, sparkline
+
+    table = RichTable.grid(padding=(0, 2))
+    room = width - max(len(title) for title, _ in graphs.rows) - _GRAPH_VALUES_WIDTH
+    for title, values in graphs.rows:
+        line = sparkline(values, room, ascii_only=ascii_only)
+        if not line:
+            table.add_row(RichText(title, "cyan"), RichText("No data", "dim"), "")
+            continue
+        bars = RichText()
+        for character in line:
+            bars.append(character, _RAMP[bar_level(character)])
+        table.add_row(RichText(title, "cyan"), bars, f"{value_text(values[0])} → {value_text(values[-1])}")
+    return table
+
+
+def ascii_only(console: Console) -> bool:
+    """Whether the stream cannot take more than ASCII."""
+    try:
+        "⠤◆▁".encode(console.encoding)
+    except (UnicodeEncodeError, LookupError):
+        return True
+    return False
 
 
 def _draw_lines(console: Console, block: Lines) -> None:

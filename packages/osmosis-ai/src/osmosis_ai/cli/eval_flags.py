@@ -18,12 +18,14 @@ class EvalFlags:
     Attributes:
         config: The config file as typed.
         dataset_file: A local dataset; None means the platform's.
+        model: Evaluated instead of the config's `model_path`.
         output: Root of the results as typed; None takes the workspace's.
         fail_under: Least pass rate for exit status 0.
         max_cost_usd: Dispatch stops at this cost.
     """
 
     config: Path
+    model: str | None = None
     name: str | None = None
     output: str | None = None
     dataset_file: str | None = None
@@ -48,6 +50,8 @@ class EvalFlags:
         Raises:
             ValidationError: Names the option and the remedy.
         """
+        if self.model is not None and not self.model.strip():
+            raise ValidationError("--model must not be empty; leave it out to take the config's model_path.")
         if self.tunnel is not None and self.tunnel != "cloudflared":
             raise ValidationError(f"--tunnel accepts only cloudflared, got {self.tunnel!r}.")
         if self.tunnel and self.advertise_url:

@@ -211,6 +211,7 @@ def continuation(flags: EvalFlags, name: str, *extra: str) -> str:
     words = ["osmosis", "eval", "run", str(flags.config)]
     for option, value in (
         ("--dataset-file", flags.dataset_file),
+        ("--model", flags.model),
         ("--name", name),
         ("--output", flags.output),
         ("--rows", flags.rows),

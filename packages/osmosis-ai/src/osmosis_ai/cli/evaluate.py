@@ -10,7 +10,6 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,20 +18,19 @@ from osmosis_ai.cli.eval_plan import plan_fields
 from osmosis_ai.cli.eval_progress import make_progress
 from osmosis_ai.cli.eval_report import continuation, noop_result, run_result
 from osmosis_ai.cli.output import Cancelled, Output
+from osmosis_ai.cli.preconditions import agree, local_dataset, require_modules, require_rollout
 from osmosis_ai.cli.quiet import quiet_libraries
 from osmosis_ai.errors import AuthRequiredError, OsmosisError, ValidationError
-from osmosis_ai.evaluation.dataset import Dataset, open_dataset
 from osmosis_ai.evaluation.rows import select
 from osmosis_ai.evaluation.run import EvaluationRun, RunRequest
 from osmosis_ai.extras import optional_imports
-from osmosis_ai.workspace.eval_config import EvalConfig, load_eval_config, locate_eval_config
+from osmosis_ai.workspace.eval_config import load_eval_config, locate_eval_config
 from osmosis_ai.workspace.repository import (
     find_origin,
     find_work_tree,
     read_origin,
     require_directories,
 )
-from osmosis_ai.workspace.secrets import read_secrets_file, resolve_secrets
 
 if TYPE_CHECKING:
     from osmosis_ai.cli.results import OperationResult
@@ -51,16 +49,18 @@ def evaluate(output: Output, flags: EvalFlags) -> OperationResult:
         Cancelled: The user said no.
     """
     quiet_libraries()
-    _require_extra()
+    require_modules("eval", "fastapi", "uvicorn")  # the gateway's server
     work_tree = find_work_tree()
     require_directories(work_tree)
     if flags.dataset_file is None or flags.upload:
         _refuse_platform(work_tree, flags)
     config = load_eval_config(locate_eval_config(flags.config, work_tree, _COMMAND), work_tree)
-    _require_rollout(work_tree, config)
+    require_rollout(work_tree, config)
+    if flags.model is not None:
+        config = replace(config, model_path=flags.model)
     if config.advanced:
         output.warn(f"[advanced] is recorded and has no effect on a local run: {', '.join(config.advanced)}")
-    dataset = _local_dataset(flags.dataset_file or "")
+    dataset = local_dataset(flags.dataset_file or "")
     selection = select(dataset, rows=flags.rows, limit=config.limit)
     for warning in selection.warnings:
         output.warn(warning)
@@ -119,19 +119,13 @@ def _agree(output: Output, flags: EvalFlags, run: EvaluationRun, request: RunReq
     """Show the plan, ask, and gather what the run needs from the user."""
     config = request.config
     plan = plan_fields(run, request)
-    if flags.yes or output.interactive:
-        output.present(plan)  # else the refusal to ask shows it
-    if not flags.yes:
-        output.confirm(
-            f"Run {run.pending_count} rollouts x model {config.model_path}?",
-            default=False,
-            summary={label: str(value) for label, value in plan.rows},
-        )
-    secrets = resolve_secrets(
-        config.secret_names,
-        file_values=read_secrets_file(flags.secrets_file) if flags.secrets_file else {},
-        environ=os.environ,
-        ask=output.ask_hidden if output.interactive else None,
+    secrets = agree(
+        output,
+        plan,
+        f"Run {run.pending_count} rollouts x model {config.model_path}?",
+        yes=flags.yes,
+        secret_names=config.secret_names,
+        secrets_file=flags.secrets_file,
     )
     return choose_policy(config.model_path, {**os.environ, **secrets}), secrets
 
@@ -174,14 +168,6 @@ def choose_policy(model_path: str, environ: Mapping[str, str]) -> Policy:
         return provider_policy(model_path, environ)
 
 
-def _require_extra() -> None:
-    """The gateway's server comes with the extra `eval`; say so before anything is made, without importing it."""
-    with optional_imports("eval"):
-        for module in ("fastapi", "uvicorn"):
-            if find_spec(module) is None:
-                raise ModuleNotFoundError(f"No module named {module!r}", name=module)
-
-
 def _refuse_platform(work_tree: Path, flags: EvalFlags) -> None:
     """Say what is missing for a platform dataset or an upload, in the order origin, login."""
     option = "--upload" if flags.upload else "a dataset of the platform"
@@ -193,35 +179,6 @@ def _refuse_platform(work_tree: Path, flags: EvalFlags) -> None:
     if not os.environ.get("OSMOSIS_TOKEN"):
         raise AuthRequiredError(f"Not logged in, and {option} needs a login. Run 'osmosis auth login', or {local}.")
     raise ValidationError(f"This version of osmosis cannot reach the platform yet, and {option} needs it; {local}.")
-
-
-def _require_rollout(work_tree: Path, config: EvalConfig) -> None:
-    """The rollout's files must be there before a run directory is made. The entrypoint is not imported."""
-    folder = Path("rollouts") / config.rollout
-    if not (work_tree / folder).is_dir():
-        near = sorted(path.name for path in (work_tree / "rollouts").iterdir() if path.is_dir())
-        there = f" There is: {', '.join(near[:10])}." if near else ""
-        raise ValidationError(
-            f"There is no rollout folder {folder}/, which {_shown(work_tree, config)} names.{there}"
-            f" Make it with `osmosis rollout init {config.rollout}`, or correct experiment.rollout."
-        )
-    if not (work_tree / folder / config.entrypoint).is_file():
-        raise ValidationError(
-            f"There is no file {folder / config.entrypoint}; correct experiment.entrypoint"
-            f" in {_shown(work_tree, config)}."
-        )
-
-
-def _shown(work_tree: Path, config: EvalConfig) -> str:
-    path = config.path
-    return str(path.relative_to(work_tree) if path.is_relative_to(work_tree) else path)
-
-
-def _local_dataset(given: str) -> Dataset:
-    path = Path(given)
-    if not path.exists():
-        raise ValidationError(f"--dataset-file {given} is not a file; relative paths start at the current directory.")
-    return open_dataset(path)
 
 
 def _wants_another(name: str) -> bool:

@@ -53,6 +53,13 @@ def reward_text(reward: float) -> str:
     return text if any(mark in text for mark in ".en") else f"{text}.0"
 
 
+def value_text(value: float) -> str:
+    """A metric of any size in about four digits: `0.0423`, `12.3`, `1.2e-06`."""
+    if value != 0 and not 1e-3 <= abs(value) < 1e5:
+        return f"{value:.1e}"
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
 def plural(count: int, noun: str) -> str:
     """`1 row`, `2 rows`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

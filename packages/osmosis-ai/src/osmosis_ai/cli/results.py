@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from osmosis_ai.cli.graph import Series
 
 type Role = Literal["good", "bad", "warn", "active", "dim", "strong", "accent"]
 """What a piece of text means; a terminal shows it as a colour, the other formats as nothing."""
@@ -73,7 +76,31 @@ class Lines:
     indent: int = 0
 
 
-type Block = Table | Fields | Lines
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """Curves over steps, for people; plain text leaves it out, so a table beside it carries the figures.
+
+    Attributes:
+        series: The curves.
+        roles: The meaning of each.
+        height: Rows of the plot itself.
+    """
+
+    series: Sequence[Series]
+    roles: Sequence[Role]
+    title: str = ""
+    height: int = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Graphs:
+    """Metrics as sparklines, one a row: title and values. Shown only on terminals of 100 columns and more."""
+
+    rows: Sequence[tuple[str, Sequence[float]]]
+    title: str = ""
+
+
+type Block = Table | Fields | Lines | Plot | Graphs
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ class _PanelledCommand(click.Command):
 @click.command("run", cls=_PanelledCommand)
 @click.argument("config_path", type=click.Path())
 @click.option("--dataset-file", metavar="FILE", help="Evaluate this local file; no login is needed.")
+@click.option("--model", metavar="MODEL", help="Evaluate this model instead of the config's model_path.")
 @click.option("--name", metavar="NAME", help="Name of the run; the name of an existing run resumes it.")
 @click.option("-o", "--output", metavar="DIR", help="Folder of the results.  [default: .osmosis/evals]")
 @click.option("--rows", metavar="ROWS", help='Rows to take, such as "3,7,10-20"; wins over limit in the config.')

@@ -308,6 +308,14 @@ async def test_a_dead_server_is_restarted_and_costs_an_attempt(stub, tmp_path):
     assert len(events(report.run_dir)) == 8
 
 
+async def test_a_fixed_port_is_taken_again_after_a_death(stub, tmp_path):
+    port = rollout_server.free_port()
+    workspace = ew.make_workspace(tmp_path, rows("one", "killonce a", "two"))
+    report = await ew.evaluate(workspace, name="r", rollout_port=port)
+    assert report.status == "finished" and report.succeeded == 3
+    assert (report.run_dir / "logs.txt").read_text().count(f'"port":{port}') == 2
+
+
 async def test_an_item_that_kills_the_server_each_time_fails_alone(stub, tmp_path):
     workspace = ew.make_workspace(tmp_path, rows("die 7", *(f"row {i}" for i in range(5))), capacity=3)
     report = await ew.evaluate(workspace, name="r")

@@ -111,8 +111,10 @@ class Writer:
         """Ask for a product, sum or difference; rarely for two, in parallel or one after the other."""
         rng, d = self.rng, Dialogue()
         operation = rng.choices((p.MULTIPLY, p.ADD, p.SUBTRACT), (7, 2, 1))[0]
-        name = self._invented_name() if self.chance(0.04) else rng.choice(operation.tool_names)
-        parameters = (self._pseudo_word(), rng.choice(p.WORDS)) if self.chance(0.12) else rng.choice(p.PARAMETERS)
+        name = self._name() if self.chance(0.08) else rng.choice(operation.tool_names)
+        parameters = (self._name(), self._name()) if self.chance(0.25) else rng.choice(p.PARAMETERS)
+        if parameters[0] == parameters[1]:
+            parameters = ("a", "b")
         description = "" if self.chance(0.08) else rng.choice(operation.descriptions)
         kind = "number" if self.chance(0.2) else "integer"
         d.tools = self._with_distractors(tool_schema(name, description, dict.fromkeys(parameters, kind)))
@@ -178,7 +180,7 @@ class Writer:
         """Ask for a value that only a tool knows."""
         rng, d, habits = self.rng, Dialogue(), self.style.lookup
         skill = rng.choice((*p.LOOKUPS, p.LOOKUPS[-1]))
-        name = skill.name if self.chance(0.85) else self._invented_name()
+        name = skill.name if self.chance(0.85) else self._name()
         parameter = skill.parameter
         if self.chance(0.25):
             parameter = rng.choice(
@@ -212,7 +214,7 @@ class Writer:
         if kind == "any":
             kind = rng.choice(("thing", "place", "person", "code"))
         if self.chance(0.25):
-            return self._pseudo_word()
+            return self._name()
         if kind == "code":
             letter = rng.choice("abcdefghkmnpqrstxyz")
             codes = (
@@ -284,10 +286,10 @@ class Writer:
 
     def _echo_text(self) -> str:
         rng, count = self.rng, self.rng.randint(1, 5)
-        if self.chance(0.65):
+        if self.chance(0.55):
             return " ".join(str(rng.randint(0, 10 ** rng.randint(1, 5))) for _ in range(count))
-        if self.chance(0.5):
-            return " ".join(self._pseudo_word() for _ in range(count))
+        if self.chance(0.7):
+            return " ".join(self._name() for _ in range(count))
         return " ".join(rng.choice(rng.choice((p.PLACES, p.THINGS, p.COLORS, p.PEOPLE, p.WORDS))) for _ in range(count))
 
     # -- what surrounds the task --------------------------------------------------------------------------------------
@@ -349,13 +351,13 @@ class Writer:
 
     def _sentence(self) -> str:
         if self.chance(0.2):
-            return " ".join(self._pseudo_word() for _ in range(self.rng.randint(4, 12))).capitalize() + "."
+            return " ".join(self._name() for _ in range(self.rng.randint(4, 12))).capitalize() + "."
         return self._fill(self.rng.choice(p.SENTENCES))
 
     def _fill(self, text: str) -> str:
         rng = self.rng
-        while "{" in text:
-            text = text.replace("{w}", rng.choice(p.WORDS), 1)
+        while any(slot in text for slot in ("{w}", "{W}", "{n}")):
+            text = text.replace("{w}", rng.choice(p.WORDS) if self.chance(0.8) else self._name(), 1)
             text = text.replace("{W}", rng.choice(p.PLACES), 1)
             text = text.replace("{n}", str(rng.randint(1, 10 ** rng.randint(1, 4))), 1)
         return text
@@ -364,8 +366,21 @@ class Writer:
         rng, vowels = self.rng, ("a", "e", "i", "o", "u", "ai", "er", "on")
         return "".join(rng.choice("bcdfghjklmnprstvwz") + rng.choice(vowels) for _ in range(rng.randint(1, 3)))
 
-    def _invented_name(self) -> str:
-        return f"{self._pseudo_word()}_{self.rng.choice(p.WORDS)}" if self.chance(0.5) else self._pseudo_word()
+    def _name(self) -> str:
+        """Make a word that may be anything: the model must copy it from where it stands."""
+        rng = self.rng
+        match rng.randrange(6):
+            case 0:
+                return rng.choice(p.NAMES)
+            case 1:
+                return rng.choice(p.WORDS)
+            case 2:
+                return "".join(rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(rng.randint(1, 6)))
+            case 3:
+                return f"{rng.choice((*p.NAMES, self._pseudo_word()))}_{rng.choice(p.WORDS)}"
+            case 4:
+                return "".join(rng.choice(p.WORDS + p.NAMES)[: rng.randint(2, 5)] for _ in range(2))
+        return self._pseudo_word()
 
 
 def formatted(form: str, *values: str) -> str:

@@ -458,6 +458,19 @@ Return only what the user asked for.
 Above all, be correct and honest about what you know.
 Before you answer, make sure that you have understood the question.
 A good answer is short, correct and easy to read.
+# {W}
+## {w} and {w}
+{n}. Check the {w} (since {n}, about {n} a day).
+The {w} (see {w}) comes first, e.g. `{w}` or "{w}".
+Call {w}({w}) when the {w} is {n}.
+Write to {w}@{w}.com or see https://{w}.org/{w}/{n}.
+* {w}: {n}
+- `{w}_{w}` ({w}): the {w} of the {w}
+Return {"{w}": {n}} if the {w} fails.
+Who asks for {w} gets {w} (never {w}); extension {n}.
+Mental arithmetic is forbidden; nobody likes it.
+Use it once per request, passing both values untouched.
+The last line carries nothing except the figure.
 """)
 WORDS = """
 system data report invoice account order service project team network server request value policy update history
@@ -465,6 +478,13 @@ market energy garden river mountain window silver copper winter summer travel mu
 letter signal pattern method result machine story island forest paper school doctor kitchen train ticket camera memory
 color budget weather contract customer refund delivery price product storage backup security password meeting calendar
 message language question answer number
+""".split()
+
+NAMES = """
+foo bar width height price quantity amount rate value1 value2 start end total base factor count size length depth
+weight speed time hours days rows columns items units cost unit per left_operand right_operand multiplicand multiplier
+op1 op2 arg0 arg1 p q u v alpha beta gamma input output source target from_value to_value lower upper first_number
+second_number term other augend addend minuend subtrahend firstNumber secondNumber numA numB val
 """.split()
 
 TOOL_ERRORS = _lines("""

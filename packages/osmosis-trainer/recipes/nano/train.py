@@ -40,8 +40,8 @@ class Phase:
 
 
 PHASES = (
-    Phase("copying", Style(brevity=0.8), 500, 3e-3, 3e-3),
-    Phase("prompts", Style(brevity=0.1), 900, 3e-3, 1.5e-3),
+    Phase("copying", Style(brevity=0.8), 600, 3e-3, 3e-3),
+    Phase("prompts", Style(brevity=0.1), 1000, 3e-3, 1.5e-3),
     Phase("habits", AS_SHIPPED, 700, 1.5e-3, 2e-5),
 )
 

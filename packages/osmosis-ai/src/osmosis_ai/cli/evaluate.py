@@ -18,9 +18,9 @@ from osmosis_ai.cli.eval_plan import plan_fields
 from osmosis_ai.cli.eval_progress import make_progress
 from osmosis_ai.cli.eval_report import continuation, noop_result, run_result
 from osmosis_ai.cli.output import Cancelled, Output
-from osmosis_ai.cli.preconditions import agree, local_dataset, require_modules, require_rollout
+from osmosis_ai.cli.preconditions import agree, local_dataset, refuse_platform, require_modules, require_rollout
 from osmosis_ai.cli.quiet import quiet_libraries
-from osmosis_ai.errors import AuthRequiredError, OsmosisError, ValidationError
+from osmosis_ai.errors import OsmosisError
 from osmosis_ai.evaluation.rows import select
 from osmosis_ai.evaluation.run import EvaluationRun, RunRequest
 from osmosis_ai.extras import optional_imports
@@ -28,7 +28,6 @@ from osmosis_ai.workspace.eval_config import load_eval_config, locate_eval_confi
 from osmosis_ai.workspace.repository import (
     find_origin,
     find_work_tree,
-    read_origin,
     require_directories,
 )
 
@@ -53,7 +52,11 @@ def evaluate(output: Output, flags: EvalFlags) -> OperationResult:
     work_tree = find_work_tree()
     require_directories(work_tree)
     if flags.dataset_file is None or flags.upload:
-        _refuse_platform(work_tree, flags)
+        refuse_platform(
+            work_tree,
+            "--upload" if flags.upload else "a dataset of the platform",
+            "drop --upload" if flags.dataset_file else "pass --dataset-file FILE to evaluate a local file",
+        )
     config = load_eval_config(locate_eval_config(flags.config, work_tree, _COMMAND), work_tree)
     require_rollout(work_tree, config)
     if flags.model is not None:
@@ -166,19 +169,6 @@ def choose_policy(model_path: str, environ: Mapping[str, str]) -> Policy:
         from osmosis_ai.gateway.provider import provider_policy
 
         return provider_policy(model_path, environ)
-
-
-def _refuse_platform(work_tree: Path, flags: EvalFlags) -> None:
-    """Say what is missing for a platform dataset or an upload, in the order origin, login."""
-    option = "--upload" if flags.upload else "a dataset of the platform"
-    local = "drop --upload" if flags.dataset_file else "pass --dataset-file FILE to evaluate a local file"
-    try:
-        read_origin(work_tree)
-    except ValidationError as error:
-        raise ValidationError(f"{error.message} Or {local}.") from None
-    if not os.environ.get("OSMOSIS_TOKEN"):
-        raise AuthRequiredError(f"Not logged in, and {option} needs a login. Run 'osmosis auth login', or {local}.")
-    raise ValidationError(f"This version of osmosis cannot reach the platform yet, and {option} needs it; {local}.")
 
 
 def _wants_another(name: str) -> bool:

@@ -9,11 +9,12 @@ import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from osmosis_ai.errors import ValidationError
+from osmosis_ai.errors import AuthRequiredError, ValidationError
 from osmosis_ai.evaluation.dataset import open_dataset
 from osmosis_ai.extras import optional_imports
+from osmosis_ai.workspace.repository import read_origin
 from osmosis_ai.workspace.secrets import read_secrets_file, resolve_secrets
 
 if TYPE_CHECKING:
@@ -73,6 +74,27 @@ def require_rollout(work_tree: Path, config: NamesRollout) -> None:
         raise ValidationError(
             f"There is no file {folder / config.entrypoint}; correct experiment.entrypoint in {shown}."
         )
+
+
+def refuse_platform(work_tree: Path, wanted: str, local: str) -> NoReturn:
+    """Say what is missing for something of the platform, in the order origin, login.
+
+    Args:
+        work_tree: Root of the Git work tree.
+        wanted: What needs the platform.
+        local: How to do without.
+
+    Raises:
+        ValidationError: No origin, or this version cannot reach the platform.
+        AuthRequiredError: No login.
+    """
+    try:
+        read_origin(work_tree)
+    except ValidationError as error:
+        raise ValidationError(f"{error.message} Or {local}.") from None
+    if not os.environ.get("OSMOSIS_TOKEN"):
+        raise AuthRequiredError(f"Not logged in, and {wanted} needs a login. Run 'osmosis auth login', or {local}.")
+    raise ValidationError(f"This version of osmosis cannot reach the platform yet, and {wanted} needs it; {local}.")
 
 
 def local_dataset(given: str) -> Dataset:

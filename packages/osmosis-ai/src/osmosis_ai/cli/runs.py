@@ -1,10 +1,10 @@
-"""Finds the run a user means: a name under `.osmosis/evals`, or a path."""
+"""Finds the run a user means: a name under `.osmosis/evals` or `.osmosis/trainings`, or a path."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from osmosis_ai.errors import NotFoundError, WorkspaceRequiredError
 from osmosis_ai.workspace.repository import find_work_tree
@@ -12,13 +12,20 @@ from osmosis_ai.workspace.repository import find_work_tree
 if TYPE_CHECKING:
     import click
 
+type RunKind = Literal["evals", "trainings"]
+"""Which runs: the folder under `.osmosis` they lie in."""
+
 _LOCKS = ".locks"
+_NEVER: dict[RunKind, str] = {
+    "evals": "no evaluation has been run in this workspace yet",
+    "trainings": "nothing has been trained in this workspace yet",
+}
 
 
-def find_run(given: str) -> Path:
+def find_run(given: str, kind: RunKind = "evals") -> Path:
     """The directory of a run.
 
-    A bare word is a name under the workspace's `.osmosis/evals`, unless a directory of that name is here; anything
+    A bare word is a name under the workspace's `.osmosis/<kind>`, unless a directory of that name is here; anything
     with a separator is a path.
 
     Raises:
@@ -30,7 +37,7 @@ def find_run(given: str) -> Path:
     if given in ("", ".", "..") or os.sep in given:
         raise NotFoundError(f"There is no run directory {given}.")
     try:
-        root = find_work_tree() / ".osmosis" / "evals"
+        root = find_work_tree() / ".osmosis" / kind
     except WorkspaceRequiredError:
         raise NotFoundError(
             f"There is no directory {given} here, and no workspace around it to look for a run of that name."
@@ -39,14 +46,23 @@ def find_run(given: str) -> Path:
         return root / given
     names = _run_names(root)
     if not names:
-        raise NotFoundError(f"There is no run {given}: no evaluation has been run in this workspace yet.")
-    raise NotFoundError(f"There is no run {given} under .osmosis/evals. {_nearest(given, names)}")
+        raise NotFoundError(f"There is no run {given}: {_NEVER[kind]}.")
+    raise NotFoundError(f"There is no run {given} under .osmosis/{kind}. {_nearest(given, names)}")
 
 
 def complete_run(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of this workspace's runs for shell completion."""
+    """Names of this workspace's evaluations for shell completion."""
+    return _completions(incomplete, "evals")
+
+
+def complete_training(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of this workspace's trainings for shell completion."""
+    return _completions(incomplete, "trainings")
+
+
+def _completions(incomplete: str, kind: RunKind) -> list[str]:
     try:
-        names = _run_names(find_work_tree() / ".osmosis" / "evals")
+        names = _run_names(find_work_tree() / ".osmosis" / kind)
     except WorkspaceRequiredError:
         return []
     return [name for name in names if name.startswith(incomplete)]

@@ -36,6 +36,14 @@ TREE: Mapping[str, Entry] = {
         entries={"validate": Entry("Check a dataset file before it is used or uploaded.", "dataset_validate")},
         panel=WORKFLOW,
     ),
+    "train": Entry(
+        "Train a model on the rewards of a rollout.",
+        entries={
+            "run": Entry("Train an adapter on a dataset, on this machine.", "train_run"),
+            "view": Entry("Draw the curves of a training, finished or not.", "train_view"),
+        },
+        panel=WORKFLOW,
+    ),
     "eval": Entry(
         "Run, compare and read evaluations.",
         entries={

@@ -1,7 +1,8 @@
 """A rollout's calls as an append-only tree of token nodes, and its branches as what is trained. Pure.
 
 Works on recorded ids alone: a call whose prompt begins with the very tokens of an earlier call and its answer continues
-that node, any other begins a branch; sampled text is never tokenised again. What a branch is worth is `loop.advantages`.
+that node, any other begins a branch; sampled text is never tokenised again. What a branch is worth is
+`loop.advantages`'.
 """
 
 from __future__ import annotations

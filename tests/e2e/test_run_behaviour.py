@@ -363,7 +363,21 @@ async def test_an_exit_of_the_entrypoint_is_named(stub, tmp_path):
     with pytest.raises(rollout_server.ServerStartError, match=r"rollouts/loop/main.py called exit\(7\)") as caught:
         await ew.evaluate(workspace, name="r")
     assert "no licence" in caught.value.message and "logs.txt" in caught.value.message
+    assert (workspace / ".osmosis/evals/r/logs.txt").read_text().count("started the rollout server") == 1
     assert not (workspace / ".osmosis/evals/r/server.json").exists()
+
+
+async def test_a_port_that_was_taken_meanwhile_costs_one_more_start(stub, tmp_path, monkeypatch):
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        free, ports = rollout_server.free_port, [taken.getsockname()[1]]
+        monkeypatch.setattr(rollout_server, "free_port", lambda: ports.pop() if ports else free())
+        report = await ew.evaluate(ew.make_workspace(tmp_path, rows("one")), name="r")
+    assert report.succeeded == 1
+    assert (report.run_dir / "logs.txt").read_text().count("started the rollout server") == 2
 
 
 async def test_a_foreign_server_on_the_port_is_found_out(stub, tmp_path):

@@ -139,7 +139,7 @@ class RolloutPool:
                 await server.become_healthy()
             except ServerStartError as error:
                 await server.end(lambda: 5.0)
-                if not tries:
+                if not tries or not server.port_taken:
                     self._spec.record_path.unlink(missing_ok=True)
                     raise
                 reason = error.message.splitlines()[0]

@@ -94,6 +94,7 @@ class RolloutServer:
         lost: Set to why, once it died or is blocked; what was in flight on it is lost.
         health: What it last said about itself.
         sdk_version: Of the SDK in it, when it says so.
+        port_taken: Whether it did not start because something else has its port.
         hung: Whether it was given up because it no longer answered.
         where: The traceback of a blocked server's main thread.
         answered_at: When it last answered anything (monotonic).
@@ -111,6 +112,7 @@ class RolloutServer:
     lost: asyncio.Future[str]
     health: dict[str, Any] = field(default_factory=dict)
     sdk_version: str | None = None
+    port_taken: bool = False
     hung: bool = False
     where: str | None = None
     answered_at: float = field(default_factory=time.monotonic)
@@ -173,6 +175,7 @@ class RolloutServer:
                 async with asyncio.timeout(pause):
                     await self.child.wait()
             if not self.child.alive:
+                self.port_taken = any("address already in use" in line.lower() for line in self.lines)
                 raise ServerStartError(
                     f"The rollout server {self.spec.shown} {self.child.describe_exit()} before it was ready: "
                     f"{self.last_words() or 'it printed nothing'}\n"
@@ -205,6 +208,7 @@ class RolloutServer:
         if named is None and isinstance(data, dict):
             named = data.get("instance_id")
         if named is not None and named != self.instance_id:
+            self.port_taken = True
             remedy = "choose another --rollout-port" if self.spec.port else "run the command again"
             raise ServerStartError(
                 f"Port {self.port} is served by another process (instance {str(named)[:40]}), not by "

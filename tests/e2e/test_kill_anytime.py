@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -104,3 +105,40 @@ def test_every_item_ends_with_one_verdict(tmp_path, environ, seed):
     while server_processes(workspace) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not server_processes(workspace)
+
+
+def test_uv_ends_with_its_supervisor(tmp_path, environ):
+    with socket.socket() as silent:  # a package index that never answers
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        workspace = ew.make_workspace(tmp_path)
+        project = workspace / "rollouts/loop/pyproject.toml"
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
+        project.write_text(f'{project.read_text()}\n[tool.uv]\nindex-url = "{url}"\n')
+        env = {name: value for name, value in environ.items() if name != "UV_OFFLINE"}
+        run = start(workspace, env)
+        deadline = time.monotonic() + 20
+        while not (found := uv_processes(project.parent)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert found
+        run.kill()
+        run.wait()
+        deadline = time.monotonic() + 5
+        while uv_processes(project.parent) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not uv_processes(project.parent)
+
+
+def uv_processes(folder: Path) -> list[int]:
+    """uv processes (`uv pip install`) that work in a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if b"pip" in words and (entry / "cwd").readlink() == folder:
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found

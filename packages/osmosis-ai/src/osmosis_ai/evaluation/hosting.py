@@ -11,6 +11,7 @@ import os
 import secrets
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from osmosis_ai.consts import PACKAGE_VERSION
 from osmosis_ai.errors import NotFoundError, ValidationError
+from osmosis_ai.evaluation import bootstrap
 from osmosis_ai.evaluation.environment import RolloutEnvironment, prepare_environment, read_project
 from osmosis_ai.evaluation.redaction import Redactor
 
@@ -126,7 +128,7 @@ class RolloutHost:
             if self._uv is not None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self._uv.pid, signal.SIGTERM)
-            await asyncio.wait([work])
+            await asyncio.gather(work, return_exceptions=True)
             raise
         how = "unchanged" if environment.reused else "made"
         self._note("INFO", "deps", f"environment {how}", {"python": str(environment.python)})
@@ -155,27 +157,39 @@ class RolloutHost:
         )
 
     def _run_uv(self, command: list[str], env: dict[str, str]) -> tuple[int, list[str]]:
-        """Run uv in a session of its own (in a worker thread); its output goes to the log."""
+        """Run uv in a session of its own (in a worker thread) that dies with us; its output goes to the log."""
         self._note("INFO", "deps", " ".join(command), {})
         lines: list[str] = []
-        with subprocess.Popen(
-            command,
-            cwd=self._source.rollout_dir,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        ) as process:
+        guard, ours = os.pipe()
+        try:
+            process = subprocess.Popen(
+                [sys.executable, bootstrap.__file__, "--exec", *command],
+                cwd=self._source.rollout_dir,
+                env={**env, bootstrap.GUARD_VARIABLE: str(guard)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+                pass_fds=(guard,),
+            )
+        except BaseException:
+            os.close(ours)
+            raise
+        finally:
+            os.close(guard)
+        try:
             self._uv = process
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.strip():
-                    lines.append(self._redactor.text(line.rstrip()))
-                    self._note("INFO", "deps", line.rstrip(), {})
-        self._uv = None
+            with process:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    if line.strip():
+                        lines.append(self._redactor.text(line.rstrip()))
+                        self._note("INFO", "deps", line.rstrip(), {})
+        finally:
+            self._uv = None
+            os.close(ours)
         return process.returncode, lines[-50:]
 
 

@@ -205,13 +205,13 @@ def test_files_that_refuse_are_user_errors(frame, tmp_path: Path):
 
 def test_text_from_outside_cannot_steer_the_terminal(frame):
     def show():
-        return DetailResult({}, [Fields([("Name", "a\x1b[31mb\tc\nd")])])
+        return DetailResult({}, [Fields([("Name", "a\x1b[31mb\tc\nd\u202e")])])
 
     for arguments in ([], ["--plain"]):
         _, out, _ = frame(show, *arguments)
         assert "\x1b" not in out
         assert "\\x1b[31mb" in out
-    assert frame(show, "--plain")[1] == "Name: a\\x1b[31mb c d\n"
+    assert frame(show, "--plain")[1] == "Name: a\\x1b[31mb c d\\u202e\n"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])

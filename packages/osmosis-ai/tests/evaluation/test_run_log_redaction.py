@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.evaluation.redaction import Redactor, ambient_secret_values
 from osmosis_ai.evaluation.runlog import RunLog, rewrite_redacted
+from osmosis_ai.gateway.session import OpenSession
 
 
 def test_the_longest_value_is_cut_first_and_short_given_values_too() -> None:
@@ -28,6 +29,12 @@ def test_a_value_is_found_as_json_writes_it() -> None:
 def test_no_value_is_left(values: list[str], text: str) -> None:
     redacted = Redactor(values).text(text)
     assert not any(value in redacted.replace("[REDACTED]", "\n") for value in values)
+
+
+def test_the_key_of_any_rollout_is_cut_out_by_its_shape() -> None:
+    key = OpenSession("0" * 32, "http://127.0.0.1:1", keep_alive=False).session.key
+    assert Redactor(["other"]).text(f"Bearer {key}, other") == "Bearer [REDACTED], [REDACTED]"
+    assert Redactor().text(f"sha256 {'0' * 64}") == f"sha256 {'0' * 64}"
 
 
 def test_ambient_values_are_those_of_known_names_and_long_enough() -> None:
@@ -48,6 +55,9 @@ def test_a_line_has_time_level_step_message_and_sorted_details(tmp_path: Path) -
         r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z INFO \[result\] work item finished \{"a":"\[REDACTED\]","b":1,"ü":null\}',
         first,
     )
+    log.line("INFO", "rollout-server", "\x1b]0;title\x07 \x9b31m \u202e\ttab")
+    third = (tmp_path / "logs.txt").read_text().splitlines()[2]
+    assert third.endswith("\\x1b]0;title\\x07 \\x9b31m \\u202e\ttab")
     assert second.endswith("Z WARNING [rollout-server] two lines and \\ud800 [REDACTED]")
     assert stat.S_IMODE((tmp_path / "logs.txt").stat().st_mode) == 0o600
     log.close()

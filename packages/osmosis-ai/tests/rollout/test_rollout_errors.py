@@ -4,6 +4,7 @@ import json
 
 import httpx
 import pytest
+from osmosis_ai.rollout import AgentWorkflowOutput, RolloutSample
 from osmosis_ai.rollout.utils.errors import TRACEBACK_LIMIT, category_of, message_of, traceback_tail
 
 
@@ -57,6 +58,17 @@ def test_the_message_is_the_text_or_the_class_without_secrets():
             raise RuntimeError("no")
 
     assert message_of(Unprintable()).startswith("Unprintable (its text cannot be made")
+
+
+def test_what_a_model_refuses_is_told_place_by_place():
+    with pytest.raises(ValueError, match="pydantic") as refused:
+        RolloutSample(reward=True)
+    assert message_of(refused.value) == "RolloutSample.reward: a reward is a finite number or None, not bool"
+    with pytest.raises(ValueError, match="pydantic") as refused:
+        AgentWorkflowOutput(messages=[1] * 7)
+    text = message_of(refused.value)
+    assert text.startswith("AgentWorkflowOutput.messages.0: Input should be a valid dictionary; ")
+    assert text.endswith("; and 2 more")
 
 
 def raised(function, *args):

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 type Format = Literal["rich", "plain", "json"]
 
 _ANSI = {"bold red": "1;31", "yellow": "33", "dim": "2"}
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+)  # the last two turn the reading direction
 
 
 class Cancelled(Exception):
@@ -247,7 +249,7 @@ def live_allowed() -> bool:
 
 def clean(text: str) -> str:
     """Text that cannot steer a terminal: control characters but tab and line feed are spelled out (backslash x1b)."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text.replace("\r\n", "\n"))
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
 
 
 def _line(stream: Any, text: str) -> None:

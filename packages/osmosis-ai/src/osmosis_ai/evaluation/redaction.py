@@ -1,4 +1,4 @@
-"""Cutting secret values out of text that is stored or shown. It finds values it was given, nothing else."""
+"""Cutting secret values out of text that is stored or shown: values it was given, and the keys of rollouts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 
+from osmosis_ai.consts import ROLLOUT_KEY_PREFIX
+
 replacement = "[REDACTED]"
 _ambient_min_chars = 8
+_rollout_key = re.escape(ROLLOUT_KEY_PREFIX) + "[0-9a-f]{64}"
 _key_owners = (
     "OPENAI ANTHROPIC XAI GEMINI GOOGLE OPENROUTER CEREBRAS AZURE TOGETHER FIREWORKS GROQ MISTRAL COHERE DEEPSEEK "
     "HUGGINGFACE WANDB DAYTONA CURSOR MSWEA"
@@ -32,12 +35,13 @@ def ambient_secret_values(environ: Mapping[str, str]) -> tuple[str, ...]:
 class Redactor:
     """Replaces every occurrence of the given values by `[REDACTED]`, the longest first, in one pass.
 
-    Each value is also found as JSON writes it (escaped quotes, backslashes and newlines).
+    Each value is also found as JSON writes it (escaped quotes, backslashes and newlines). The keys of rollouts are found
+    by their shape: a run opens one for every attempt.
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._values: set[str] = set()
-        self._pattern: re.Pattern[str] | None = None
+        self._pattern = re.compile(_rollout_key)
         self.add(*values)
 
     def add(self, *values: str) -> None:
@@ -45,8 +49,8 @@ class Redactor:
         for value in filter(None, values):
             self._values.update((value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]))
         longest_first = sorted(self._values, key=lambda value: (-len(value), value))
-        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        self._pattern = re.compile("|".join((_rollout_key, *map(re.escape, longest_first))))
 
     def text(self, text: str) -> str:
         """The text without the values."""
-        return text if self._pattern is None else self._pattern.sub(replacement, text)
+        return self._pattern.sub(replacement, text)

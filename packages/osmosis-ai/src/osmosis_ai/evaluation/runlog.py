@@ -25,6 +25,7 @@ type Step = Literal[
 ]  # fmt: skip
 
 _breaks = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_steering = re.compile(r"[\x00-\x08\x0e-\x1b\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # terminals obey these
 
 
 class RunLog:
@@ -44,11 +45,15 @@ class RunLog:
             raise storage_error(self.path, error) from error
 
     def line(self, level: Level, step: str, message: str, details: Mapping[str, Any] | None = None) -> None:
-        """Append `<UTC> <LEVEL> [<step>] <message> <details as sorted compact JSON>`; line breaks become spaces."""
+        """Append `<UTC> <LEVEL> [<step>] <message> <details as sorted compact JSON>`.
+
+        Line breaks become spaces, what would steer a terminal that shows the file is spelled out.
+        """
         text = f"[{step}] {message}"
         if details:
             text += " " + json.dumps(details, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
         text = _breaks.sub(" ", self.redactor.text(text))
+        text = _steering.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
         data = f"{utc_timestamp()} {level} {printable(text)}\n".encode()
         with self._lock:
             if self._descriptor < 0:

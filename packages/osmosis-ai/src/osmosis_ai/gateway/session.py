@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
 
+from osmosis_ai.consts import ROLLOUT_KEY_PREFIX
 from osmosis_ai.gateway.memory import ReasoningMemory
 from osmosis_ai.gateway.policy import ChatRequest
 from osmosis_ai.gateway.record import CallRecord, SessionRecord, share_messages
@@ -46,7 +47,7 @@ class OpenSession:
         on_call: Callable[[str, CallRecord], None] | None = None,
     ) -> None:
         url = f"{base_url}/v1/rollouts/{quote(rollout_id, safe='')}"
-        self.session = Session(rollout_id, url, secrets.token_hex(32))
+        self.session = Session(rollout_id, url, ROLLOUT_KEY_PREFIX + secrets.token_hex(32))
         self.key = self.session.key.encode()
         self.keep_alive = keep_alive
         self.tasks: set[asyncio.Task[Any]] = set()

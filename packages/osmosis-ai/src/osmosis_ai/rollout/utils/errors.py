@@ -10,6 +10,8 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from osmosis_ai.rollout.types.status import RolloutErrorCategory
 
 _HTTP_ERROR_CLASSES = frozenset(
@@ -21,6 +23,7 @@ _HTTP_STATUSES = frozenset({401, 402, 403, 429, 500, 502, 503, 504})
 TRACEBACK_LIMIT = 2000
 """Characters of a traceback that travel on the wire."""
 _EXCEPTION_LINE_LIMIT = 800
+_FINDINGS_LIMIT = 5
 _SECRET_MIN_LENGTH = 6
 _REMOVED = "[removed]"
 
@@ -52,13 +55,25 @@ def category_of(exc: BaseException) -> RolloutErrorCategory:
 def message_of(exc: BaseException, *, secrets: Iterable[str | None] = ()) -> str:
     """The exception's text, secrets removed; its class name when it has no text."""
     try:
-        text = str(exc)
+        text = _findings(exc) if isinstance(exc, ValidationError) else str(exc)
     except Exception as broken:  # a foreign __str__ may raise
         text = f"{type(exc).__name__} (its text cannot be made: {type(broken).__name__})"
     if isinstance(exc, BaseExceptionGroup) and exc.exceptions:
         first = exc.exceptions[0]
         text += f"; first: {type(first).__name__}: {message_of(first)}"
     return remove_secrets(text if text.strip() else type(exc).__name__, secrets)
+
+
+def _findings(error: ValidationError) -> str:
+    """What a model of pydantic refused, place by place, without the links and echoed input of its own text."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    told = [
+        f"{'.'.join(str(part) for part in (error.title, *item['loc']))}: {item['msg'].removeprefix('Value error, ')}"
+        for item in found[:_FINDINGS_LIMIT]
+    ]
+    if len(found) > _FINDINGS_LIMIT:
+        told.append(f"and {len(found) - _FINDINGS_LIMIT} more")
+    return "; ".join(told)
 
 
 def remove_secrets(text: str, secrets: Iterable[str | None]) -> str:

@@ -351,6 +351,14 @@ async def test_an_agent_that_blocks_the_event_loop_is_named_and_the_others_are_n
     assert all("main.py" in tail and " in run" in tail for tail in tails), tails
 
 
+async def test_a_grader_that_blocks_the_event_loop_has_the_graders_limit(stub, tmp_path, monkeypatch):
+    monkeypatch.setattr(rollout_server, "HANG_MARGIN_S", 1.0)
+    workspace = ew.make_workspace(tmp_path, rows("slowgrade"), evaluation="agent_workflow_timeout_s = 1")
+    report = await ew.evaluate(workspace, name="r")
+    assert report.succeeded == 1 and not attempts(report.run_dir)
+    assert "in grade" in (report.run_dir / "logs.txt").read_text(), "nobody looked"
+
+
 async def test_an_exit_inside_a_rollout_is_contained(stub, tmp_path):
     report = await ew.evaluate(ew.make_workspace(tmp_path, rows("exit 7", "one")), name="r")
     assert report.status == "finished" and report.succeeded == 1
@@ -583,6 +591,19 @@ async def test_a_slow_observer_does_not_slow_the_walk(stub, tmp_path):
         ew.make_workspace(tmp_path, rows(*(f"row {i}" for i in range(20))), capacity=10), name="r", observer=Slow()
     )
     assert report.duration_ms < 2000 and Slow.seen == 20
+
+
+def test_many_rollouts_in_flight_need_no_higher_limit_of_open_files(stub, tmp_path):
+    import resource
+    import subprocess
+
+    workspace = ew.make_workspace(tmp_path, rows(*(f"sleep 1.{i:03}" for i in range(150))), capacity=150)
+    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))  # noqa: E731
+    command = [sys.executable, ew.__file__, str(workspace)]
+    done = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False)
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert done.returncode == 0 and report["succeeded"] == 150
+    assert not attempts(workspace / ".osmosis/evals/r")
 
 
 async def test_artifacts_are_copied(stub, tmp_path):

@@ -94,6 +94,8 @@ class Exact(Grader):
     async def grade(self, ctx):
         if ctx.label == "unset":
             return
+        if ctx.label == "slowgrade":
+            time.sleep(5)
         if ctx.label == "broken":
             raise ValueError("the grader cannot")
         ctx.set_reward(1.0 if ctx.sample.messages[-1]["content"] == ctx.label else 0.0)

@@ -24,7 +24,7 @@ from osmosis_ai.evaluation.rows import work_items
 from osmosis_ai.evaluation.run import TUNNEL_RECORD, EvaluationRun
 from osmosis_ai.evaluation.runlog import RunLog
 from osmosis_ai.evaluation.runner import Runner
-from osmosis_ai.evaluation.surroundings import handle_signals, library_logs, variables
+from osmosis_ai.evaluation.surroundings import handle_signals, library_logs, many_open_files, variables
 from osmosis_ai.evaluation.trials import TrialFiles
 from osmosis_ai.evaluation.tunnel import Tunnel
 from osmosis_ai.evaluation.verdict import Outcome
@@ -70,7 +70,12 @@ class Execution:
         if run.resumed_count:
             self.note("INFO", "resume", f"{run.resumed_count} of {run.total_count} items have their verdict", {})
         try:
-            with handle_signals(self._on_signal), variables(self._secrets), library_logs(self.note):
+            with (
+                handle_signals(self._on_signal),
+                variables(self._secrets),
+                library_logs(self.note),
+                many_open_files(),
+            ):
                 report = await self._stages()
         except asyncio.CancelledError:
             if not self._signals:

@@ -155,24 +155,27 @@ class RolloutPool:
     async def _watch(self, server: RolloutServer) -> None:
         """Notice a server's death, and a server that no longer answers while it has work."""
         spec = self._spec
-        limit_s = spec.silence_s(spec.agent_timeout_s)
+        agent_s, grader_s = spec.silence_s(spec.agent_timeout_s), spec.silence_s(spec.grader_timeout_s)
+        limit_s = agent_s
         exit_ = asyncio.create_task(server.child.wait())
         try:
             while not exit_.done():
-                await asyncio.wait([exit_], timeout=min(HEARTBEAT_S, limit_s / 4))
+                await asyncio.wait([exit_], timeout=min(HEARTBEAT_S, agent_s / 4))
                 if exit_.done():
                     break
                 if not server.in_flight:
                     server.answered_at = time.monotonic()
                 silent_s = time.monotonic() - server.answered_at
-                if silent_s >= min(HEARTBEAT_S, limit_s / 2):
+                if silent_s >= min(HEARTBEAT_S, agent_s / 2):
                     with contextlib.suppress(httpx.HTTPError):
                         await server.get_health(min(HEALTH_REQUEST_LIMIT_S, max(1.0, limit_s - silent_s)))
                     silent_s = time.monotonic() - server.answered_at
+                if silent_s < min(HEARTBEAT_S, agent_s / 2):
+                    limit_s = agent_s  # it answered
                 if silent_s < limit_s:
                     continue
-                grading = await server.look_inside()
-                if grading and silent_s < spec.silence_s(spec.grader_timeout_s):
+                if await server.look_inside() and silent_s < grader_s:
+                    limit_s = grader_s
                     continue
                 server.hung = True
                 self._lose(

@@ -1,4 +1,4 @@
-"""What a run changes in its own process, and puts back: signal handlers, environment variables, library logging."""
+"""What a run changes in its own process, and puts back: signals, environment variables, library logs, open files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
@@ -60,3 +61,20 @@ def library_logs(note: Callable[[str, str, str, Mapping[str, Any]], None]) -> Ge
         yield
     finally:
         logging.getLogger().removeHandler(handler)
+
+
+@contextlib.contextmanager
+def many_open_files(wanted: int = 16384) -> Generator[None]:
+    """Allow more open files where the system does: a rollout in flight holds about three connections here."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    raised = soft != resource.RLIM_INFINITY and soft < most
+    if raised:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    try:
+        yield
+    finally:
+        if raised:
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

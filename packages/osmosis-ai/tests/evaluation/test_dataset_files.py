@@ -107,6 +107,8 @@ BAD = {
     ),
     "metadata no object": ("d.jsonl", jsonl({"metadata": [1]}, {"metadata": "x"}), ["Line 1", "Line 2", "metadata"]),
     "nothing in a row": ("d.jsonl", jsonl({"metadata": {}}), ["Line 1", "metadata"]),
+    "an array": ("d.jsonl", b'[\n{"user_prompt":"a","label":"x"}\n]\n', ["Line 1", "one object per line"]),
+    "semicolons": ("d.csv", b"user_prompt;ground_truth\na;1\n", ["Row 2", "separated by commas", "';'"]),
     "header only": ("d.csv", b"user_prompt,ground_truth\n", ["no rows"]),
     "blank lines only": ("d.jsonl", "\n\n", ["no rows"]),
     "empty file": ("d.jsonl", b"", ["empty"]),

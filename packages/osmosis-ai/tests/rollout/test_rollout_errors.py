@@ -65,7 +65,7 @@ def test_what_a_model_refuses_is_told_place_by_place():
         RolloutSample(reward=True)
     assert message_of(refused.value) == "RolloutSample.reward: a reward is a finite number or None, not bool"
     with pytest.raises(ValueError, match="pydantic") as refused:
-        AgentWorkflowOutput(messages=[1] * 7)
+        AgentWorkflowOutput.model_validate({"messages": [1] * 7})
     text = message_of(refused.value)
     assert text.startswith("AgentWorkflowOutput.messages.0: Input should be a valid dictionary; ")
     assert text.endswith("; and 2 more")

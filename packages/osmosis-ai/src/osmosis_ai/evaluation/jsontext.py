@@ -54,7 +54,7 @@ def parse_json_text(text: str) -> JsonText:
         value = json.loads(text, object_pairs_hook=pairs, parse_constant=_refuse_constant, parse_float=_finite_float)
     except json.JSONDecodeError as error:
         cut_off = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
-        raise JsonTextError(f"{error.msg} at column {error.pos + 1}", cut_off=cut_off) from None
+        raise JsonTextError(f"{error.msg.removesuffix(' at')} at column {error.pos + 1}", cut_off=cut_off) from None
     except RecursionError:
         raise JsonTextError("it is nested too deeply") from None
     except JsonTextError:

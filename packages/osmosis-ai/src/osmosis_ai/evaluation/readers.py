@@ -171,6 +171,8 @@ def read_jsonl(stream: BinaryIO, wanted: Wanted | None = None) -> Iterator[Row |
                 message = "the last line is cut off; write the file again or remove the line"
             else:
                 message = f"invalid JSON - {error}"
+                if index == 0 and text.lstrip().startswith("["):
+                    message += "; write one object per line instead of an array"
             yield Finding(message, place, number)
             continue
         if not isinstance(parsed.value, dict):
@@ -228,6 +230,13 @@ def read_csv(stream: BinaryIO, wanted: Wanted | None = None) -> Iterator[Row | F
             yield Finding(message, place, line, harmless=True)
         yield Row(index, line, number, dict(zip(header, cells, strict=False)))
     yield from held
+
+
+def separator_hint(names: Sequence[str]) -> str:
+    """What to say about a header that was not split because another separator than the comma is used, or nothing."""
+    if len(names) == 1 and (used := next((mark for mark in ";\t|" if mark in names[0]), None)):
+        return f"; cells are separated by commas here, the file seems to use {used!r}"
+    return ""
 
 
 def read_parquet(path: Path, wanted: Wanted | None = None, columns: Sequence[str] | None = None) -> Iterator[Row]:

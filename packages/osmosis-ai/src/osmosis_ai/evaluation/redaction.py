@@ -35,8 +35,8 @@ def ambient_secret_values(environ: Mapping[str, str]) -> tuple[str, ...]:
 class Redactor:
     """Replaces every occurrence of the given values by `[REDACTED]`, the longest first, in one pass.
 
-    Each value is also found as JSON writes it (escaped quotes, backslashes and newlines). The keys of rollouts are found
-    by their shape: a run opens one for every attempt.
+    Each value is also found as JSON writes it (escaped quotes, backslashes and newlines). The keys of rollouts are
+    found by their shape: a run opens one for every attempt.
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from osmosis_ai.errors import ValidationError
 from osmosis_ai.evaluation.dataset import Dataset, read_records, read_rows
 from osmosis_ai.evaluation.jsontext import JsonTextError, parse_json_text, printable, text_problem, text_problems, walk
-from osmosis_ai.evaluation.readers import Finding, Findings, Format, Row, place_of
+from osmosis_ai.evaluation.readers import Finding, Findings, Format, Row, place_of, separator_hint
 from osmosis_ai.evaluation.verdict import ItemKey, WorkItem
 
 columns = ("metadata", "system_prompt", "user_prompt", "ground_truth", "label")
@@ -238,6 +238,7 @@ def _lack(fields: Mapping[str, Any], *names: str) -> str:
     if any(name in fields for name in names):
         return "is empty" + (" (label counts too)" if "label" in names else "")
     there = ", ".join(printable(repr(name)) for name in list(fields)[:8]) or "nothing"
+    there += separator_hint(list(fields))
     return f"is missing (label counts too): there is {there}" if "label" in names else f"is missing: there is {there}"
 
 

@@ -14,7 +14,7 @@ from osmosis_ai.errors import ValidationError
 from osmosis_ai.evaluation import readers
 from osmosis_ai.evaluation.dataset import check_file, read_records
 from osmosis_ai.evaluation.jsontext import JsonTextError, parse_json_text, printable
-from osmosis_ai.evaluation.readers import Finding, Findings, Format, Row, place_of
+from osmosis_ai.evaluation.readers import Finding, Findings, Format, Row, place_of, separator_hint
 from osmosis_ai.evaluation.rows import columns, normalise, parse_metadata
 
 min_rows = 4
@@ -182,7 +182,7 @@ def _require_columns(names: Sequence[str], errors: Findings) -> None:
         errors.add(
             Finding(
                 f"Missing required columns: {', '.join(missing)}. Datasets without a metadata column must include "
-                "user_prompt and ground_truth (label is accepted as an alias)."
+                f"user_prompt and ground_truth (label is accepted as an alias){separator_hint(names)}."
             )
         )
 

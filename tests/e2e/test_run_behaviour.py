@@ -598,7 +598,7 @@ def test_many_rollouts_in_flight_need_no_higher_limit_of_open_files(stub, tmp_pa
     import subprocess
 
     workspace = ew.make_workspace(tmp_path, rows(*(f"sleep 1.{i:03}" for i in range(150))), capacity=150)
-    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))  # noqa: E731
+    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (128, 4096))  # noqa: E731
     command = [sys.executable, ew.__file__, str(workspace)]
     done = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False)
     report = json.loads(done.stdout.splitlines()[-1])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("commands.md", "errors.md", "eval-config.md", "models.md")
+PAGES = ("commands.md", "errors.md", "eval-config.md", "models.md", "training-config.md")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,15 @@ def test_no_page_is_forgotten(fresh):
     assert sorted(path.name for path in fresh.iterdir()) == sorted(PAGES)
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "AGENTS.md", "docs/evaluate.md", "docs/walk.md", "docs/models.md"])
+PROSE = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "AGENTS.md",
+    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md"))),
+]
+
+
+@pytest.mark.parametrize("page", PROSE)
 def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text()
     targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", text)

@@ -1,0 +1,112 @@
+"""Where metrics go besides metrics.jsonl: Weights & Biases, MLflow, TensorBoard, trackio, through their own libraries."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from osmosis_ai.errors import ValidationError
+
+PROJECT = "osmosis"
+"""What runs are filed under, where the library has projects and the environment names none."""
+
+
+class MetricWriter(Protocol):
+    """Takes the metrics of steps."""
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Take a step's, or a validation pass's."""
+        ...
+
+    def close(self) -> None:
+        """Hand over what is held."""
+        ...
+
+
+class _Logging:
+    """A library with `init`, `log` and `finish`: wandb, and trackio, which took over its interface."""
+
+    def __init__(self, module: Any, name: str, config: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+        self._module = module
+        self._run = module.init(name=name, config=dict(config), **options)
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        self._module.log(dict(values), step=step)
+
+    def close(self) -> None:
+        self._module.finish()
+
+
+class _Mlflow:
+    def __init__(self, module: Any, name: str, config: Mapping[str, Any]) -> None:
+        self._module = module
+        if not module.active_run():
+            module.set_experiment(PROJECT)
+        module.start_run(run_name=name)
+        module.log_params({key: str(value) for key, value in config.items()})
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        self._module.log_metrics(dict(values), step=step)
+
+    def close(self) -> None:
+        self._module.end_run()
+
+
+class _TensorBoard:
+    def __init__(self, folder: Path) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder))
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+_MODULES = {
+    "wandb": ("wandb",),
+    "mlflow": ("mlflow",),
+    "tensorboard": ("torch", "tensorboard"),
+    "trackio": ("trackio",),
+}
+
+
+def check_writers(names: Sequence[str]) -> None:
+    """Make sure that what was asked for is installed, before anything starts.
+
+    Raises:
+        ValidationError: A library is missing; says how to install it.
+    """
+    for name in names:
+        missing = [module for module in _MODULES[name] if importlib.util.find_spec(module) is None]
+        if missing:
+            raise ValidationError(
+                f"advanced.training.writers asks for {name}, which needs {' and '.join(missing)}. Install with: pip "
+                f"install {' '.join(missing)}; or leave it out, metrics.jsonl has the same figures."
+            )
+
+
+def open_writers(names: Sequence[str], run_dir: Path, name: str, config: Mapping[str, Any]) -> list[MetricWriter]:
+    """Open writers.
+
+    Args:
+        names: Of `config.WRITERS`, each installed.
+        run_dir: The run's directory; libraries that write locally write into it.
+        name: The run's name.
+        config: Shown beside the metrics.
+    """
+    makers: Mapping[str, Callable[[], MetricWriter]] = {
+        "wandb": lambda: _Logging(
+            importlib.import_module("wandb"), name, config, {"project": PROJECT, "dir": str(run_dir)}
+        ),
+        "trackio": lambda: _Logging(importlib.import_module("trackio"), name, config, {"project": PROJECT}),
+        "mlflow": lambda: _Mlflow(importlib.import_module("mlflow"), name, config),
+        "tensorboard": lambda: _TensorBoard(run_dir / "tensorboard"),
+    }
+    return [makers[writer]() for writer in names]

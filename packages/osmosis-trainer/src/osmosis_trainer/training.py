@@ -132,7 +132,7 @@ class TrainingRun:
         self.config = config
         self.model = model
         self.contents = contents
-        self.order, self.held_out = data_order(config, len(contents))
+        self.order, self.held_out = data_order(config, request.rows or range(len(contents)))
         self.steps = min(self.order.steps, config.max_steps or self.order.steps)
         self.inputs = inputs
         self.store = CheckpointStore(self.run_dir, keep=config.keep_checkpoints)
@@ -159,7 +159,7 @@ class TrainingRun:
                 "as model_path, or go on with that training with --resume."
             )
         contents = read_contents(request.dataset)
-        _, held_out = data_order(config, len(contents))  # refuses a dataset that is too small
+        _, held_out = data_order(config, request.rows or range(len(contents)))  # refuses a dataset that is too small
         if not held_out and config.eval_interval is not None:
             warn(None, "eval_interval is set but no rows are held out (validation_rows is 0): nothing is validated.")
         root = request.output_root
@@ -282,20 +282,25 @@ class TrainingRun:
         )
 
 
-def data_order(config: TrainingConfig, total: int) -> tuple[DataOrder, tuple[int, ...]]:
+def data_order(config: TrainingConfig, rows: Sequence[int]) -> tuple[DataOrder, tuple[int, ...]]:
     """Which rows are trained on in which order, and which are held out.
+
+    Args:
+        config: The options.
+        rows: Positions in the dataset that may be used, ascending.
 
     Raises:
         ValidationError: There are too few rows.
     """
-    held = config.held_out(total)
-    if held >= total:
+    held = config.held_out(len(rows))
+    if held >= len(rows):
         raise ValidationError(
-            f"The dataset has {total} rows and {held} are held out for validation, so none is left to train on. Give it "
-            "more rows, or set validation_rows in [advanced.training] to fewer."
+            f"The dataset has {len(rows)} rows and {held} are held out for validation, so none is left to train on. "
+            "Give it more rows, or set validation_rows in [advanced.training] to fewer."
         )
-    rows, held_out = hold_out(total, held, config.seed)
-    return DataOrder(rows, config.rollout_batch_size, config.total_epochs, config.seed), held_out
+    kept, held_out = hold_out(len(rows), held, config.seed)
+    order = DataOrder(tuple(rows[at] for at in kept), config.rollout_batch_size, config.total_epochs, config.seed)
+    return order, tuple(rows[at] for at in held_out)
 
 
 def read_metrics(run_dir: Path) -> list[dict[str, Any]]:

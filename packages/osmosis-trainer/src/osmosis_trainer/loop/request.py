@@ -16,7 +16,7 @@ from osmosis_ai.evaluation.atomic import json_bytes, storage_error, write_atomic
 from osmosis_ai.evaluation.dataset import Dataset, read_rows
 from osmosis_ai.evaluation.hosting import RolloutSource
 from osmosis_ai.evaluation.manifest import manifest_name, utc_timestamp
-from osmosis_ai.evaluation.rows import RowContent, normalise
+from osmosis_ai.evaluation.rows import RowContent, format_selector, normalise
 from osmosis_ai.workspace.source import source_digest
 from osmosis_ai.workspace.training_config import TrainingFile
 
@@ -46,6 +46,7 @@ class TrainingRequest:
         dataset: The rows.
         output_root: Absolute; trainings and their locks lie in it.
         dataset_source: `explicit`, `cache` or `download`.
+        rows: Positions of the rows to use, ascending; None takes all.
         name: The run's name; with `resume` an existing one. None makes one up, or takes the latest of the file.
         resume: Go on with an existing training.
         engine: One of `engines.ENGINES`.
@@ -59,6 +60,7 @@ class TrainingRequest:
     dataset: Dataset
     output_root: Path
     dataset_source: str = "explicit"
+    rows: tuple[int, ...] | None = None
     name: str | None = None
     resume: bool = False
     engine: Literal["numpy", "torch"] = "numpy"
@@ -123,6 +125,7 @@ def identity(request: TrainingRequest, config: TrainingConfig, base_digest: str)
         "model_digest": base_digest,
         "engine": request.engine,
         "dataset_sha256": request.dataset.sha256,
+        "rows": format_selector(request.rows) if request.rows is not None else None,
         "rollout": {
             "name": file.rollout,
             "entrypoint": file.entrypoint,

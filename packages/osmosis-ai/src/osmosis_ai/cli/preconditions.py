@@ -93,7 +93,9 @@ def refuse_platform(work_tree: Path, wanted: str, local: str) -> NoReturn:
     except ValidationError as error:
         raise ValidationError(f"{error.message} Or {local}.") from None
     if not os.environ.get("OSMOSIS_TOKEN"):
-        raise AuthRequiredError(f"Not logged in, and {wanted} needs a login. Run 'osmosis auth login', or {local}.")
+        raise AuthRequiredError(
+            f"Not logged in, and {wanted} needs a login, which this version of osmosis does not have yet; {local}."
+        )
     raise ValidationError(f"This version of osmosis cannot reach the platform yet, and {wanted} needs it; {local}.")
 
 

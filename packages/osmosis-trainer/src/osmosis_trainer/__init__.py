@@ -1,4 +1,4 @@
-"""The policy engine of Osmosis: `embedded_policy("osmosis/nano")` answers chat calls in this process.
+"""The policy engine of Osmosis: `embedded_policy("osmosis/nano")` answers chat calls in this process, `training` trains.
 
 Importing this package loads nothing heavy; making a policy does.
 """
@@ -8,20 +8,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from osmosis_trainer.models import EMBEDDED_MODELS
+
 if TYPE_CHECKING:
     from osmosis_trainer.policy import EnginePolicy
 
 __all__ = ["EMBEDDED_MODELS", "embedded_policy"]
 
-EMBEDDED_MODELS = ("osmosis/nano",)
-"""Models that ship in this package."""
 
-
-def embedded_policy(model_path: str, *, slots: int = 64, seed: int = 0) -> EnginePolicy:
-    """Load a model that ships in this package.
+def embedded_policy(model_path: str, *, workspace: Path | None = None, slots: int = 64, seed: int = 0) -> EnginePolicy:
+    """Load a model that this package can run: one that ships in it, or an adapter that a training left.
 
     Args:
-        model_path: One of `EMBEDDED_MODELS`.
+        model_path: One of `EMBEDDED_MODELS`; `osmosis/nano@<run>/<step>`, or `osmosis/nano@<run>` for its last
+            checkpoint; or the path of an adapter's or model's folder.
+        workspace: Relative paths and the trainings of `@<run>` are looked for here; None takes the working directory's
+            Git work tree.
         slots: How many answers are decoded at once.
         seed: Changes every answer.
 
@@ -29,15 +31,16 @@ def embedded_policy(model_path: str, *, slots: int = 64, seed: int = 0) -> Engin
         An `osmosis_ai.gateway.policy.Policy`. Its thread starts with the first call and ends with `aclose`.
 
     Raises:
-        ValidationError: There is no such model.
+        ValidationError: There is no such model, or the adapter is damaged or of another base.
+        NotFoundError: There is no such training or checkpoint.
     """
-    if model_path not in EMBEDDED_MODELS:
-        from osmosis_ai.errors import ValidationError
-
-        raise ValidationError(
-            f"model_path {model_path!r} is no embedded model; there is {', '.join(EMBEDDED_MODELS)}. "
-            "For another provider's model write its own prefix, for example openai/<model>."
-        )
+    from osmosis_trainer.models import find_model
     from osmosis_trainer.policy import EnginePolicy
 
-    return EnginePolicy(model_path, Path(__file__).parent / model_path.removeprefix("osmosis/"), slots=slots, seed=seed)
+    source = find_model(model_path, workspace or _work_tree(Path.cwd()))
+    return EnginePolicy(model_path, source.folder, adapter=source.adapter, slots=slots, seed=seed)
+
+
+def _work_tree(folder: Path) -> Path:
+    """The nearest folder upwards that holds `.git`; the folder itself where none does."""
+    return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from osmosis_ai.errors import ValidationError
 from osmosis_ai.gateway.policy import ChatDelta, ChatRequest, PolicyError, TokenSpan, Usage
 
+from osmosis_trainer.adapters import adapted_weights
 from osmosis_trainer.chat.parse import AnswerParser, StopTexts
 from osmosis_trainer.chat.session import ChatSession, Prompt
 from osmosis_trainer.chat.template import ChatTemplate, normalise
@@ -180,6 +181,7 @@ class EnginePolicy(ChatPolicy):
     Args:
         model: The name the run's config gives it.
         folder: Hugging Face files: config, safetensors weights, tokenizer, `chat_template.jinja`.
+        adapter: Folder of a PEFT adapter to put on it.
         slots: How many answers are decoded at once; more calls wait their turn.
         seed: Changes every answer; the same seed, rollouts and messages give the same answers in any order of arrival.
 
@@ -187,13 +189,17 @@ class EnginePolicy(ChatPolicy):
         ValidationError: A file is missing or not what the engine can run.
     """
 
-    def __init__(self, model: str, folder: Path, *, slots: int = 64, seed: int = 0) -> None:
+    def __init__(
+        self, model: str, folder: Path, *, adapter: Path | None = None, slots: int = 64, seed: int = 0
+    ) -> None:
         shape = read_shape(folder)
         self.sampler = Sampler(shape, slots=slots)
         super().__init__(model, folder, self.sampler, self.sampler.context)
         self._seed = seed
         self.version = model
-        self.sampler.publish(self.version, fuse(read_parameters(folder, shape), shape))
+        parameters = read_parameters(folder, shape)
+        weights = fuse(parameters, shape) if adapter is None else adapted_weights(adapter, shape, parameters)
+        self.sampler.publish(self.version, weights)
 
     async def aclose(self) -> None:
         """Stop the engine's thread."""

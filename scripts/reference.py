@@ -1,4 +1,4 @@
-"""Writes docs/reference/ from the code: commands, the eval file's keys, error codes, models. A test fails when they are stale.
+"""Writes docs/reference/ from the code: commands, keys of config files, error codes, models. A test fails when they are stale.
 
 .venv/bin/python scripts/reference.py
 """
@@ -18,17 +18,21 @@ from osmosis_ai.cli.root import CommandGroup, make_root
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.gateway.prices import shipped_prices
 from osmosis_ai.gateway.providers import LITELLM_ONLY, OPENAI_COMPATIBLE
-from osmosis_ai.workspace import eval_config
+from osmosis_ai.workspace import eval_config, training_config
+from osmosis_trainer.loop.config import training_options
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs/reference"
 _MADE = "<!-- Made by scripts/reference.py; do not edit. -->\n\n"
-_KEYS = {  # attribute of EvalConfig -> section and key of the file, its type
+_EXPERIMENT = {
     "rollout": ("experiment.rollout", "string, required"),
     "entrypoint": ("experiment.entrypoint", "string, required"),
     "model_path": ("experiment.model_path", "string, required"),
     "dataset": ("experiment.dataset", "string, required"),
     "branch": ("experiment.branch", "string"),
     "commit_sha": ("experiment.commit_sha", "string"),
+}
+_KEYS = {  # attribute of EvalConfig -> section and key of the file, its type
+    **_EXPERIMENT,
     "limit": ("evaluation.limit", "integer ≥ 1"),
     "n": ("evaluation.n", "integer ≥ 1, default 1"),
     "batch_size": ("evaluation.batch_size", "integer ≥ 1"),
@@ -43,7 +47,13 @@ _KEYS = {  # attribute of EvalConfig -> section and key of the file, its type
 
 def pages() -> dict[str, str]:
     """Every page of the reference by file name."""
-    return {"commands.md": commands(), "eval-config.md": eval_keys(), "errors.md": errors(), "models.md": models()}
+    return {
+        "commands.md": commands(),
+        "eval-config.md": eval_keys(),
+        "training-config.md": training_keys(),
+        "errors.md": errors(),
+        "models.md": models(),
+    }
 
 
 def commands() -> str:
@@ -91,9 +101,40 @@ def _options(command: click.Command, context: click.Context, title: str) -> str:
     return (f"{title}:\n\n" if title else "") + "| option | meaning |\n| --- | --- |\n" + "".join(rows) + "\n"
 
 
+def training_keys() -> str:
+    """The keys of `configs/training/<name>.toml`, from the trainer's options and the attributes of TrainingFile."""
+    described = _described(training_config.TrainingFile)
+    text = [
+        _MADE,
+        "# The training file: configs/training/&lt;name&gt;.toml\n\n| key | type | meaning |\n| --- | --- | --- |\n",
+    ]
+    for attribute, (key, kind) in _EXPERIMENT.items():
+        text.append(f"| `{key}` | {kind} | {_cell(described[attribute])} |\n")
+    text.append(f"| `secrets.required` | list of names | {_cell(described['secret_names'])} |\n")
+    text.append(f"| `env.<NAME>` | string | {_cell(described['env'])} |\n")
+    options = training_options()
+    for section in dict.fromkeys(option.section for option in options):
+        text.append(f"\n## [{section}]\n\n| key | value | default | meaning |\n| --- | --- | --- | --- |\n")
+        for option in options:
+            if option.section == section:
+                default = "–" if option.default in (None, "") else f"`{str(option.default).lower()}`"
+                text.append(f"| `{option.key}` | {_cell(option.allowed)} | {default} | {_cell(option.doc)} |\n")
+    text.append(
+        "\n`[secrets]` may be left out. A name is either in `[env]` or in `secrets.required`, never in both. `branch` "
+        "and `commit_sha` exclude each other. Other tables of `[advanced]` are forwarded as they are and have no effect "
+        "on a local run.\n"
+    )
+    return "".join(text)
+
+
+def _described(model: type) -> dict[str, str]:
+    """The sentence of each attribute in a class's docstring."""
+    return dict(re.findall(r"^    (\w+): (.+)$", inspect.getdoc(model) or "", re.MULTILINE))
+
+
 def eval_keys() -> str:
     """The keys of `configs/eval/<name>.toml`, from the attributes of EvalConfig."""
-    described = dict(re.findall(r"^    (\w+): (.+)$", inspect.getdoc(eval_config.EvalConfig) or "", re.MULTILINE))
+    described = _described(eval_config.EvalConfig)
     text = [_MADE, "# The eval file: configs/eval/&lt;name&gt;.toml\n\n| key | type | meaning |\n| --- | --- | --- |\n"]
     for attribute, (key, kind) in _KEYS.items():
         text.append(f"| `{key}` | {kind} | {_cell(described[attribute])} |\n")

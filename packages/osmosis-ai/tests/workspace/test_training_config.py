@@ -111,18 +111,18 @@ low = "x"
     assert "placeholder" in found["experiment.model_path"][0]
     assert found["experiment.dataset"][0] == "is missing"
     assert found["experiment.lr"] == ("is not a recognised key; it belongs under [training]: move lr there", 5)
-    assert found["training.lr"] == ("must be a number above 0 and of at most 1, got 0", 8)
+    assert found["training.lr"] == ("must be a number above 0, at most 1, got 0", 8)
     assert found["training.total_epochs"] == ("must be an integer of 1 or more, got 0", 9)
     assert found["training.n_samples_per_prompt"] == ("must be an integer of 2 or more, got 1", 10)
     assert found["training.rollout_batch_size"] == ("must be an integer of 1 or more, got '8'", 11)
     assert "[sampling]" in found["training.rollout_temperature"][0]
     assert "[advanced.training]" in found["training.lora_rank"][0]
     assert found["training.learningrate"][1] == 14
-    assert found["sampling.rollout_top_p"] == ("must be a number above 0 and of at most 1, got 1.5", 17)
+    assert found["sampling.rollout_top_p"] == ("must be a number above 0, at most 1, got 1.5", 17)
     assert found["checkpoint"] == ("is not a recognised section; did you mean [checkpoints]?", 19)
     assert found["advanced.training.lora_rnk"] == ("is not a recognised key; did you mean lora_rank?", 22)
     assert found["advanced.training.algorithm"] == ("must be one of grpo, cispo, got 'ppo'", 23)
-    assert found["advanced.training.beta"] == ("must be a number of 0 or more and below 1, got 1.0", 24)
+    assert found["advanced.training.beta"] == ("must be a number of 0 or more, below 1, got 1.0", 24)
     assert found["env.low"][1] == 27
     assert "required = []" in found["secrets.required"][0]
 

@@ -66,9 +66,9 @@ class Option:
             return f"{_ARTICLES[self.kind]} from {self.least:g} to {self.most:g}"
         lower = f" of {self.least:g} or more" if self.least is not None else ""
         lower = f" above {self.above:g}" if self.above is not None else lower
-        upper = f" of at most {self.most:g}" if self.most is not None else ""
+        upper = f" at most {self.most:g}" if self.most is not None else ""
         upper = f" below {self.below:g}" if self.below is not None else upper
-        return f"{_ARTICLES[self.kind]}{lower}{' and' if lower and upper else ''}{upper}"
+        return f"{_ARTICLES[self.kind]}{lower}{',' if lower and upper else ''}{upper}"
 
     def problem(self, value: Any) -> str | None:
         """Why a value is not allowed, with the allowed range; None when it is."""

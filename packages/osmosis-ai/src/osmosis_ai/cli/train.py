@@ -1,0 +1,123 @@
+"""One local training, from checked flags to a result: preconditions, plan, question, secrets, steps.
+
+Owns: the order in which a user is told and asked things. The loop and its files are the trainer's, which is imported
+here and only when a training is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from osmosis_ai.cli.output import Output
+from osmosis_ai.cli.preconditions import agree, local_dataset, refuse_platform, require_modules, require_rollout
+from osmosis_ai.cli.quiet import quiet_libraries
+from osmosis_ai.cli.train_flags import TrainFlags
+from osmosis_ai.cli.train_plan import plan_fields
+from osmosis_ai.cli.train_progress import make_progress
+from osmosis_ai.cli.train_report import continuation, noop_result, run_result
+from osmosis_ai.cli.training_curves import Curves, read_curves
+from osmosis_ai.errors import OsmosisError
+from osmosis_ai.evaluation.rows import select
+from osmosis_ai.extras import optional_imports
+from osmosis_ai.workspace.repository import find_origin, find_work_tree, require_directories
+from osmosis_ai.workspace.training_config import load_training_config, locate_training_config
+
+if TYPE_CHECKING:
+    from osmosis_trainer.training import TrainingReport, TrainingRequest, TrainingRun
+
+    from osmosis_ai.cli.results import OperationResult
+
+_COMMAND = "osmosis train run"
+
+
+def train(output: Output, flags: TrainFlags) -> OperationResult:
+    """Train what the flags say.
+
+    Raises:
+        OsmosisError: A precondition does not hold, or the training could not start or was stopped by an alarm.
+        Cancelled: The user said no.
+    """
+    quiet_libraries()
+    require_modules("eval", "fastapi", "uvicorn")  # the gateway's server
+    with optional_imports("local", "Training on this machine"):
+        import osmosis_trainer.training as trainer
+    work_tree = find_work_tree()
+    require_directories(work_tree)
+    if flags.dataset_file is None:
+        local = "pass --dataset-file FILE to train on a local file"
+        refuse_platform(work_tree, "a dataset of the platform", local)
+    path = locate_training_config(flags.config, work_tree, _COMMAND)
+    file = load_training_config(path, work_tree, trainer.training_options())
+    require_rollout(work_tree, file)
+    if others := [name for name in file.advanced if name != "training"]:
+        output.warn(f"[advanced] is recorded and has no effect on a local run, but for training: {', '.join(others)}")
+    dataset = local_dataset(flags.dataset_file)
+    rows: tuple[int, ...] | None = None
+    if flags.rows is not None:
+        selection = select(dataset, rows=flags.rows, limit=None)
+        for warning in selection.warnings:
+            output.warn(warning)
+        rows = tuple(selection.indices)
+    options: dict[str, Any] = {"engine": flags.engine} if flags.engine is not None else {}
+    request = trainer.TrainingRequest(
+        workspace_dir=work_tree,
+        file=file,
+        dataset=dataset,
+        output_root=Path(flags.output).resolve() if flags.output else work_tree / ".osmosis" / "trainings",
+        rows=rows,
+        name=flags.name,
+        resume=flags.resume,
+        max_steps=flags.max_steps,
+        **options,
+    )
+    return _run(output, flags, request, trainer.TrainingRun)
+
+
+def _run(output: Output, flags: TrainFlags, request: TrainingRequest, trainings: type[TrainingRun]) -> OperationResult:
+    origin = find_origin(request.workspace_dir)
+    with trainings.open(request, warn=lambda code, message: output.warn(message, code)) as run:
+        if run.complete:
+            return noop_result(run.report(), flags, request, origin)
+        try:
+            _ = run.engine  # refuses a model that it cannot run before anybody is asked
+            secrets = agree(
+                output,
+                plan_fields(run),
+                f"Train {run.steps - run.done_steps} steps x model {request.file.model_path}?",
+                yes=flags.yes,
+                secret_names=request.file.secret_names,
+                secrets_file=flags.secrets_file,
+            )
+        except BaseException:
+            _take_back(run)
+            raise
+        curves = _curves_before(run)
+        try:
+            report = _train(output, run, secrets, curves)
+        except OsmosisError as error:
+            if run.store.latest(lambda _: None) is not None:
+                error.message += f"\nThe steps before are kept. Go on:\n  {continuation(flags, run.name)}"
+            raise
+    return run_result(report, flags, request, read_curves(run.run_dir), origin)
+
+
+def _train(output: Output, run: TrainingRun, secrets: dict[str, str], curves: Curves) -> TrainingReport:
+    with make_progress(output, steps=run.steps, curves=curves) as progress:
+        return asyncio.run(run.execute(secrets, progress))
+
+
+def _curves_before(run: TrainingRun) -> Curves:
+    """What earlier invocations measured, as far as this one goes on from it."""
+    curves = Curves()
+    if run.saved is not None:
+        curves = read_curves(run.run_dir).until(run.done_steps)
+    return curves
+
+
+def _take_back(run: TrainingRun) -> None:
+    """Remove the directory of a training in which nothing was ever tried; one that was started before stays."""
+    if not run.request.resume and not (run.run_dir / "logs.txt").exists():
+        shutil.rmtree(run.run_dir, ignore_errors=True)

@@ -1,0 +1,245 @@
+"""What a training came to: how the reward moved, where the adapters are, what to type next."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from osmosis_ai.cli.figures import duration_text, path_text, plural, reward_text
+from osmosis_ai.cli.results import Block, Cell, Fields, OperationResult, Status, Text
+from osmosis_ai.cli.training_curves import Curves, metric_graphs, reward_plot
+from osmosis_ai.evaluation.statistics import Estimate, mean, rate_estimate, t_estimate
+
+if TYPE_CHECKING:
+    from osmosis_trainer.training import TrainingReport, TrainingRequest
+
+    from osmosis_ai.cli.train_flags import TrainFlags
+    from osmosis_ai.workspace.repository import Origin
+
+_FILES = ("metrics.jsonl", "rollouts.jsonl", "checkpoints/", "logs.txt")
+_WINDOW = 5
+_CHECKPOINTS_SHOWN = 8
+
+
+def run_result(
+    report: TrainingReport, flags: TrainFlags, request: TrainingRequest, curves: Curves, origin: Origin | None
+) -> OperationResult:
+    """The result of an invocation that trained."""
+    status: Status = "success"
+    if report.status != "finished":
+        status = "partial"
+        message = f"Stopped after step {report.steps:,} of {report.steps_total:,}; everything so far is kept."
+    else:
+        message = f"Trained {plural(report.steps, 'step')}. {_verdict(report)}"
+    blocks: list[Block] = [reward_plot(curves, title="Reward"), metric_graphs(curves), _figures(report)]
+    return _result(report, flags, request, origin, status, message.strip(), blocks)
+
+
+def noop_result(
+    report: TrainingReport, flags: TrainFlags, request: TrainingRequest, origin: Origin | None
+) -> OperationResult:
+    """The result when every step was trained before: nothing ran."""
+    message = f"Nothing to train: {report.run_name} is finished."
+    return _result(report, flags, request, origin, "noop", message, [_figures(report)])
+
+
+def continuation(flags: TrainFlags, name: str) -> str:
+    """The command line that goes on with this training, with everything that matters for it."""
+    words = ["osmosis", "train", "run", str(flags.config)]
+    for option, value in (
+        ("--dataset-file", flags.dataset_file),
+        ("--name", name),
+        ("--engine", flags.engine),
+        ("--output", flags.output),
+        ("--rows", flags.rows),
+        ("--max-steps", flags.max_steps),
+        ("--secrets-file", flags.secrets_file),
+    ):
+        if value is not None:
+            words += [option, str(value)]
+    return shlex.join([*words, "--resume"])
+
+
+def validation_estimates(run_dir: Path) -> dict[int, Estimate]:
+    """The mean reward of each validation pass over its rows, with its 95 % interval, by the steps trained before it."""
+    rewards: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for record in _records(run_dir / "rollouts.jsonl"):
+        if record.get("phase") == "validation" and isinstance(record.get("reward"), int | float):
+            rewards[int(record["step"])][int(record["row"])].append(float(record["reward"]))
+    found = {}
+    for step in sorted(rewards):
+        means = [mean(values) for values in rewards[step].values()]
+        rates = all(reward in (0.0, 1.0) for values in rewards[step].values() for reward in values)
+        found[step] = rate_estimate(means) if rates else t_estimate(means)
+    return found
+
+
+def _result(
+    report: TrainingReport,
+    flags: TrainFlags,
+    request: TrainingRequest,
+    origin: Origin | None,
+    status: Status,
+    message: str,
+    blocks: list[Block],
+) -> OperationResult:
+    structured: list[dict[str, Any]] = []
+    if report.status != "finished":
+        structured.append({"action": "train_resume", "name": report.run_name})
+    if report.model_path is not None:
+        structured.append({"action": "eval_run", "model": report.model_path})
+    return OperationResult(
+        operation="train.run",
+        status=status,
+        message=message,
+        resource=_resource(report, request, origin),
+        blocks=blocks,
+        next_steps=_next_steps(report, flags, request),
+        next_steps_structured=structured,
+    )
+
+
+def _verdict(report: TrainingReport) -> str:
+    """One sentence on how the reward moved, by validation where there is one."""
+    validation = report.validation_reward
+    if len(validation) > 1:
+        return f"Validation reward went from {_ends(validation)}."
+    before, after = _first_and_last(report.training_reward)
+    if before is None or after is None:
+        return "No rollout had a reward."
+    return f"Training reward went from {reward_text(before)} to {reward_text(after)}."
+
+
+def _ends(values: Mapping[int, float]) -> str:
+    return f"{reward_text(values[min(values)])} to {reward_text(values[max(values)])}"
+
+
+def _first_and_last(rewards: Mapping[int, float]) -> tuple[float | None, float | None]:
+    """Means of the first and the last few steps: single steps are noisy."""
+    values = [rewards[step] for step in sorted(rewards)]
+    if not values:
+        return None, None
+    few = max(1, min(_WINDOW, len(values) // 2))
+    return mean(values[:few]), mean(values[-few:])
+
+
+def _figures(report: TrainingReport) -> Fields:
+    rows: list[tuple[str, Cell]] = [
+        ("Run", report.run_name),
+        ("Steps", f"{report.steps:,} of {report.steps_total:,}"),
+        ("Rollouts", f"{report.examples:,}"),
+    ]
+    before, after = _first_and_last(report.training_reward)
+    if before is not None and after is not None:
+        few = max(1, min(_WINDOW, len(report.training_reward) // 2))
+        which = f"means of the first and last {few} steps" if few > 1 else "first and last step"
+        rows.append(("Training Reward", _moved(before, after, which)))
+    estimates = validation_estimates(report.run_dir)
+    if len(estimates) > 1:
+        first, last = estimates[min(estimates)], estimates[max(estimates)]
+        rows.append(("Validation Reward", _moved(first.mean, last.mean, _intervals(first, last))))
+    elif estimates:
+        (step, only) = next(iter(estimates.items()))
+        rows.append(("Validation Reward", f"{reward_text(only.mean)}  (after step {step}; {plural(only.rows, 'row')})"))
+    if report.checkpoints:
+        steps = sorted(report.checkpoints)
+        shown = ", ".join(str(step) for step in steps[-_CHECKPOINTS_SHOWN:])
+        rows.append(("Checkpoints", f"{'… ' if len(steps) > _CHECKPOINTS_SHOWN else ''}after steps {shown}"))
+        rows.append(("Adapter", path_text(report.checkpoints[steps[-1]])))
+    if report.seconds:
+        rows.append(("Duration", duration_text(report.seconds)))
+    rows.append(("Output", path_text(report.run_dir)))
+    if files := [name for name in _FILES if (report.run_dir / name).exists()]:
+        rows.append(("Files", ", ".join(files)))
+    return Fields(rows, title="Results")
+
+
+def _moved(before: float, after: float, note: str) -> Text:
+    role = "good" if after > before else "warn" if after < before else None
+    return Text(f"{reward_text(before)} → {reward_text(after)}  ({note})", role)
+
+
+def _intervals(first: Estimate, last: Estimate) -> str:
+    rows = f"{plural(last.rows, 'row')} never trained on"
+    if first.interval is None or last.interval is None:
+        return rows
+    before, after = first.interval, last.interval
+    return f"95% intervals {before.low:.2f} to {before.high:.2f} → {after.low:.2f} to {after.high:.2f}; {rows}"
+
+
+def _next_steps(report: TrainingReport, flags: TrainFlags, request: TrainingRequest) -> list[str]:
+    steps: list[tuple[str, str]] = []
+    if report.status != "finished":
+        steps.append(("Go on", continuation(flags, report.run_name)))
+    if report.model_path is not None:
+        config = _eval_config(request)
+        data = shlex.join(["--dataset-file", flags.dataset_file]) if flags.dataset_file else ""
+        before, after = f"{report.run_name}-before", f"{report.run_name}-after"
+        command = f"osmosis eval run {config} {data}"
+        steps.append(("Evaluate it", f"{command} --model {shlex.quote(report.model_path)} --name {after}"))
+        steps.append(("Evaluate the base model", f"{command} --model {request.file.model_path} --name {before}"))
+        steps.append(("Compare the two", f"osmosis eval compare {before} {after}"))
+    shown = shlex.quote(str(report.run_dir)) if flags.output else report.run_name
+    steps.append(("See the curves again", f"osmosis train view {shown}"))
+    return [line for label, command in steps for line in (f"{label}:", f"  {command}")]
+
+
+def _eval_config(request: TrainingRequest) -> str:
+    """The eval file that goes with a training file: of the same name, else of the same rollout."""
+    folder = request.workspace_dir / "configs" / "eval"
+    for name in (request.file.path.name, f"{request.file.rollout}.toml"):
+        if (folder / name).is_file():
+            return shlex.quote(path_text(folder / name))
+    return "<eval config>"
+
+
+def _resource(report: TrainingReport, request: TrainingRequest, origin: Origin | None) -> dict[str, Any]:
+    resource: dict[str, Any] = {
+        "run_name": report.run_name,
+        "status": report.status,
+        "output_path": str(report.run_dir),
+        "dataset_source": request.dataset_source,
+        "steps": report.steps,
+        "total_steps": report.steps_total,
+        "examples_processed_count": report.examples,
+        "duration_ms": round(report.seconds * 1000, 3),
+        "training_reward": _points(report.training_reward),
+        "validation_reward": [
+            {
+                "step": step,
+                "value": estimate.mean,
+                "rows": estimate.rows,
+                **({"low": estimate.interval.low, "high": estimate.interval.high} if estimate.interval else {}),
+            }
+            for step, estimate in validation_estimates(report.run_dir).items()
+        ],
+        "checkpoints": [
+            {"checkpoint_step": step, "path": str(path)} for step, path in sorted(report.checkpoints.items())
+        ],
+        "model_path": report.model_path,
+        "cost_usd": 0.0,
+        "workspace_directory": str(request.workspace_dir),
+    }
+    if origin is not None:
+        resource["git"] = {"identity": origin.identity, "remote_url": origin.remote_url}
+    return resource
+
+
+def _points(values: Mapping[int, float]) -> list[dict[str, float]]:
+    return [{"step": step, "value": values[step]} for step in sorted(values)]
+
+
+def _records(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The whole lines of a file of JSON objects."""
+    try:
+        stream = path.open("rb")
+    except FileNotFoundError:
+        return
+    with stream:
+        for line in stream:
+            if line.endswith(b"\n"):
+                yield json.loads(line)

@@ -149,6 +149,14 @@ def test_runs_are_found_by_path_without_a_workspace(work: Path, tmp_path: Path):
     assert bare.error["code"] == "NOT_FOUND"
 
 
+def test_commands_to_copy_survive_odd_paths(tmp_path: Path):
+    a = make_run(tmp_path / "my runs; rm", "a", [graded(0, 0.0), graded(1, 1.0)])
+    b = make_run(tmp_path / "my runs; rm", "b", [graded(0, 1.0), graded(1, 1.0)])
+    assert f"osmosis eval view '{a}' --row 0" in osmosis("eval", "view", str(a), cwd=tmp_path).stdout
+    said = comparison_result(compare(read_run(a), read_run(b)), str(a), str(b)).hints
+    assert said == [f"Look at a row in both: osmosis eval view '{a}' --row 0; osmosis eval view '{b}' --row 0"]
+
+
 def test_a_damaged_run_is_named_with_file_and_line(work: Path):
     (work / ".osmosis/evals/calm-owl-1/events.jsonl").write_text('{"row_index": 0}\n')
     done = osmosis("--json", "eval", "view", "calm-owl-1", cwd=work)

@@ -197,6 +197,21 @@ def test_an_empty_journal_has_no_verdicts(tmp_path: Path) -> None:
     assert not FileJournal.open(tmp_path).records()
 
 
+@pytest.mark.parametrize(("kept", "refused"), [(0, True), (1, True), (2, False), (3, False)])
+def test_an_emptied_or_cut_journal_is_not_taken_for_a_new_run(tmp_path: Path, kept: int, refused: bool) -> None:
+    lines = (PUBLISHED / "events.jsonl").read_bytes().splitlines(keepends=True)[:3]
+    (tmp_path / "index.jsonl").write_bytes(b"".join(lines))
+    (tmp_path / "events.jsonl").write_bytes(b"".join(lines[:kept]))
+    if not refused:
+        assert len(FileJournal.open(tmp_path).records()) == kept
+        return
+    with pytest.raises(
+        ValidationError, match=rf"events\.jsonl lacks {3 - kept} of the 3 results .* delete index\.jsonl"
+    ):
+        FileJournal.open(tmp_path)
+    assert (tmp_path / "events.jsonl").read_bytes() == b"".join(lines[:kept])
+
+
 def test_a_duplicated_journal_says_the_same(tmp_path: Path) -> None:
     data = (PUBLISHED / "events.jsonl").read_bytes()
     (tmp_path / "events.jsonl").write_bytes(data + data)

@@ -14,6 +14,7 @@ from osmosis_ai.evaluation.manifest import (
     ResolvedInputs,
     archive_run,
     build_inputs,
+    change_text,
     changed_inputs,
     read_manifest,
     write_manifest,
@@ -139,6 +140,29 @@ def test_other_rows_another_dataset_and_another_threshold_are_changes(tmp_path: 
     assert changed_inputs(manifest, inputs(open_dataset(other)), pass_threshold=1.0) == ["dataset"]
     assert changed_inputs(manifest, inputs(dataset), pass_threshold=0.5) == ["pass_threshold"]
     assert changed_inputs(manifest, inputs(dataset), pass_threshold=1) == []
+
+
+def test_a_change_is_told_with_both_values_where_they_are_short(tmp_path: Path, dataset: Dataset) -> None:
+    manifest = write_manifest(
+        tmp_path, run_name="a", inputs=inputs(dataset, env={"A": "1"}, secret_names=[]), pass_threshold=1.0
+    )
+    other = inputs(
+        dataset,
+        selection=select(dataset, limit=5),
+        n=3,
+        env={"A": "2"},
+        source_digest="e" * 64,
+        secret_names=["K" * 50],
+    )
+    changed = changed_inputs(manifest, other, pass_threshold=0.5)
+    assert [change_text(manifest, other, 0.5, key) for key in changed] == [
+        "dataset (rows 0-3,6, now 0-4)",
+        "env (A)",
+        "n 2, now 3",
+        "rollout (other source files)",
+        "other secret_names",
+        "pass_threshold 1.0, now 0.5",
+    ]
 
 
 def test_another_spelling_of_the_same_rows_is_no_change(tmp_path: Path, dataset: Dataset) -> None:

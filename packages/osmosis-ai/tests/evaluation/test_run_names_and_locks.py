@@ -76,7 +76,10 @@ def test_a_second_process_is_refused_and_told_who_holds_the_lock(tmp_path: Path)
 
 def test_the_lock_is_held_within_one_process_too_and_a_child_does_not_keep_it(tmp_path: Path) -> None:
     with run_lock(tmp_path, "a"):
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], close_fds=False)
+        command = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
+        child = subprocess.Popen(command, close_fds=False, stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        child.stdout.readline()  # the kernel lets a parent go on before it closes the child's files
         with pytest.raises(ConflictError):
             with run_lock(tmp_path, "a"):
                 pass
@@ -85,7 +88,7 @@ def test_the_lock_is_held_within_one_process_too_and_a_child_does_not_keep_it(tm
             pass
     finally:
         child.kill()
-        child.wait()
+        child.communicate()
 
 
 def test_a_link_in_place_of_the_lock_is_refused(tmp_path: Path) -> None:

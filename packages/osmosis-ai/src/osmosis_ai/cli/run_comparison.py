@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,8 @@ def comparison_result(found: Comparison, a: str, b: str) -> DetailResult:
     hints = []
     if found.flips:
         row = found.flips[0].source_row_index
-        hints = [f"Look at a row in both: osmosis eval view {a} --row {row}; osmosis eval view {b} --row {row}"]
+        views = [f"osmosis eval view {shlex.quote(run)} --row {row}" for run in (a, b)]
+        hints = [f"Look at a row in both: {'; '.join(views)}"]
     return DetailResult(found.to_json(), blocks, hints=hints)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ def list_rollouts(results: RunResults, given: str, *, failed: bool, limit: int |
         columns.pop(1)
     if page:
         attempt = f" --run {page[0].run_index}" if several else ""
-        hints = [f"Read one: osmosis eval view {given} --row {_source_row(results, page[0])}{attempt}"]
+        hints = [f"Read one: osmosis eval view {shlex.quote(given)} --row {_source_row(results, page[0])}{attempt}"]
     else:
         hints = [f"No rollout of {results.name} failed." if failed else f"{results.name} has no results yet."]
     return ListResult(
@@ -86,7 +87,7 @@ def show_rollout(results: RunResults, given: str, row: int, attempt: int | None,
     if document is not None:
         blocks += trajectory_blocks(document)
     others = [key[1] for key in results.verdicts if key[0] == entry.row_index and key != entry.key]
-    hints = [f"Other attempts: osmosis eval view {given} --row {row} --run {others[0]}"] if others else []
+    hints = [f"Other attempts: osmosis eval view {shlex.quote(given)} --row {row} --run {others[0]}"] if others else []
     data: dict[str, Any] = {
         "run_name": results.name,
         **_item(results, entry),

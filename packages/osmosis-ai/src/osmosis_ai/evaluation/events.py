@@ -18,6 +18,7 @@ from osmosis_ai.evaluation.verdict import Failure, Fault, ItemKey, Outcome, Timi
 
 events_name = "events.jsonl"
 attempts_name = "attempts.jsonl"
+index_name = "index.jsonl"
 _kept_message_chars = 300
 
 # Whose side a failure of a published record is on; anything else is the agent's.

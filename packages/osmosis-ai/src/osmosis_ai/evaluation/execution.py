@@ -151,7 +151,8 @@ class Execution:
             )
             limits = self._limits()
             self.note("INFO", "schedule", "dispatching", {"concurrency": limits.in_flight(pool.capacity)})
-            self._relay.stage(f"Running {run.pending_count} rollouts, {limits.in_flight(pool.capacity)} at a time")
+            rollouts = "1 rollout" if run.pending_count == 1 else f"{run.pending_count} rollouts"
+            self._relay.stage(f"Running {rollouts}, {limits.in_flight(pool.capacity)} at a time")
             runner = Runner(
                 work_items(request.dataset, run.selection, request.config.n, only=run.pending),
                 pool=pool,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 from collections.abc import Iterable, KeysView, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,13 +18,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, Self
 
-from osmosis_ai.errors import ConflictError, OsmosisError
+from osmosis_ai.errors import ConflictError, OsmosisError, ValidationError
 from osmosis_ai.evaluation.atomic import storage_error, sync_directory
 from osmosis_ai.evaluation.events import (
     Entry,
     attempts_name,
     entry_of,
     events_name,
+    index_name,
     json_line,
     read_events,
     verdict_line,
@@ -81,7 +83,7 @@ class FileJournal:
         """Open or make the journal of a run directory: drop a torn last line, read what is recorded.
 
         Raises:
-            ValidationError: A complete line is no verdict; names file, line and remedy.
+            ValidationError: A complete line is no verdict, or results that were there are gone; names file and remedy.
             OsmosisError: The files cannot be read or written.
         """
         events = _open_append(run_dir / events_name)
@@ -91,6 +93,7 @@ class FileJournal:
             failures: dict[Failure, Failure] = {}
             for _, verdict in read_events(run_dir / events_name):
                 entries[verdict.key] = entry_of(verdict, resumed=True, failures=failures)
+            _check_nothing_lost(run_dir, entries)
         except BaseException as error:
             os.close(events)
             if isinstance(error, OSError):
@@ -201,6 +204,27 @@ class FileJournal:
                 self._broken = failure  # the next start drops the torn line
             raise failure from error
         self._size += len(data)
+
+
+def _check_nothing_lost(run_dir: Path, entries: Mapping[ItemKey, Entry]) -> None:
+    """Refuse an emptied or cut journal: index.jsonl is written after it, so it never knows more.
+
+    One result too few is let through: a last line that was torn, or a damaged line that was removed as advised.
+    """
+    known: set[ItemKey] = set()
+    with contextlib.suppress(OSError), (run_dir / index_name).open("rb") as stream:
+        for line in stream:
+            with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+                record = json.loads(line)
+                known.add((int(record["row_index"]), int(record["run_index"])))
+    lost = len(known - entries.keys())
+    if lost > 1 or (lost and not entries):
+        raise ValidationError(
+            f"{run_dir / events_name} lacks {lost} of the {len(known)} results that {index_name} lists: the file was cut "
+            f"or emptied. Put it back, delete {index_name} to run the lacking ones again, or start over with --fresh "
+            "(the old results are kept).",
+            details={"file": str(run_dir / events_name), "lost": lost},
+        )
 
 
 def _open_append(path: Path) -> int:

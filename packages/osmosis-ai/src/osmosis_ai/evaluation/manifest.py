@@ -20,6 +20,8 @@ manifest_name = "manifest.json"
 schema_version = 1
 versions: Mapping[str, Any] = {"rollout_protocol": "0.4", "dataset_normalization": 1, "state_schema": 1}
 threshold_key = "pass_threshold"
+_digests = {"sha256": "content", "source_digest": "source files"}
+_shown_chars = 40
 
 type ResolvedInputs = dict[str, Any]
 """The manifest's `inputs`: what decides the results. Two starts with equal inputs are the same run."""
@@ -155,6 +157,19 @@ def changed_inputs(manifest: Manifest, inputs: ResolvedInputs, *, pass_threshold
     return changed
 
 
+def change_text(manifest: Manifest, inputs: ResolvedInputs, pass_threshold: float, key: str) -> str:
+    """A changed top-level input for a person: what of it, and short values before and now (not of `env`)."""
+    before, now = manifest.inputs.get(key), inputs.get(key)
+    if key == threshold_key:
+        before, now = manifest.pass_threshold, pass_threshold
+    if not isinstance(before, dict) or not isinstance(now, dict):
+        return _part_text(key, before, now)
+    parts = sorted(part for part in before.keys() | now.keys() if before.get(part) != now.get(part))
+    if key == "env":
+        return f"env ({', '.join(parts)})"
+    return f"{key} ({'; '.join(_part_text(part, before.get(part), now.get(part)) for part in parts)})"
+
+
 def archive_run(run_dir: Path, *, now: datetime | None = None) -> Path:
     """Move a run directory to `<name>.archive-<UTC time>[-k]` beside it, and return that path; nothing is deleted.
 
@@ -175,6 +190,14 @@ def archive_run(run_dir: Path, *, now: datetime | None = None) -> Path:
 def utc_timestamp(moment: datetime | None = None) -> str:
     """A moment (now) as the run's files write it: ISO 8601, microseconds, Z."""
     return (moment or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _part_text(part: str, before: Any, now: Any) -> str:
+    if part in _digests:
+        return f"other {_digests[part]}"
+    name = {"selected_source_rows": "rows"}.get(part, part)
+    texts = ["none" if value is None else str(value) for value in (before, now)]
+    return f"{name} {texts[0]}, now {texts[1]}" if max(map(len, texts)) <= _shown_chars else f"other {name}"
 
 
 def _comparable(inputs: ResolvedInputs) -> dict[str, Any]:

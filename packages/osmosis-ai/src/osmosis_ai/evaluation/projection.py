@@ -18,13 +18,13 @@ from typing import Any, Literal
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.evaluation import artifacts
 from osmosis_ai.evaluation.atomic import json_bytes, storage_error, write_atomic
-from osmosis_ai.evaluation.events import Entry
+from osmosis_ai.evaluation.events import Entry, index_name
 from osmosis_ai.evaluation.jsontext import encode_json
 from osmosis_ai.evaluation.manifest import Manifest, utc_timestamp
 from osmosis_ai.evaluation.metrics import figures, summarise
 from osmosis_ai.evaluation.verdict import ItemKey, Verdict
 
-index_name, summary_name = "index.jsonl", "summary.jsonl"
+summary_name = "summary.jsonl"
 progress_name, metrics_name = "progress.json", "metrics.json"
 _least_interval_s = 1.0
 _share = 25  # refreshing may take a twenty-fifth of the time

@@ -15,9 +15,17 @@ from typing import Any
 
 from osmosis_ai.errors import NotFoundError, ValidationError
 from osmosis_ai.evaluation import artifacts
-from osmosis_ai.evaluation.events import Entry, attempts_name, entry_of, events_name, parse_verdict, read_events
+from osmosis_ai.evaluation.events import (
+    Entry,
+    attempts_name,
+    entry_of,
+    events_name,
+    index_name,
+    parse_verdict,
+    read_events,
+)
 from osmosis_ai.evaluation.manifest import Manifest, read_manifest
-from osmosis_ai.evaluation.projection import index_name, metrics_name, progress_name, summary_name
+from osmosis_ai.evaluation.projection import metrics_name, progress_name, summary_name
 from osmosis_ai.evaluation.rows import parse_selector
 from osmosis_ai.evaluation.verdict import Attempt, Failure, Fault, ItemKey, Outcome, Verdict
 

@@ -25,6 +25,7 @@ from osmosis_ai.evaluation.manifest import (
     ResolvedInputs,
     archive_run,
     build_inputs,
+    change_text,
     changed_inputs,
     manifest_name,
     read_manifest,
@@ -329,8 +330,9 @@ def _make_or_resume(request: RunRequest, run_dir: Path, name: str, inputs: Resol
     manifest = read_manifest(run_dir)
     if manifest is not None:
         if changed := changed_inputs(manifest, inputs, pass_threshold=threshold):
+            told = [change_text(manifest, inputs, threshold, key) for key in changed]
             raise ConflictError(
-                f"Run '{name}' was made with other inputs; changed: {', '.join(changed)}.\n"
+                f"Run '{name}' was made with other inputs; changed: {', '.join(told)}.\n"
                 "Choose another --name, or start over with --fresh (the old results are kept).",
                 details={"run_name": name, "changed": changed},
             )

@@ -34,12 +34,14 @@ _STYLES: dict[Role, str] = {
     "good": "green",
     "bad": "red",
     "warn": "yellow",
+    "waiting": "dark_orange",
     "active": "blue",
     "dim": "dim",
     "strong": "bold",
     "accent": "cyan",
 }
 _PIPE_WIDTH = 200
+_UNLIMITED_WIDTH = 100_000
 _RULE_WIDTH = 100
 _GRAPHS_WIDTH = 100
 _GRAPH_VALUES_WIDTH = 28
@@ -100,7 +102,7 @@ def draw(console: Console, *blocks: Block) -> None:
         if isinstance(block, Lines):
             _draw_lines(console, block)
         else:
-            console.print(_frame(block))
+            _draw_frame(console, block)
         if isinstance(block, Table) and block.note:
             _dim(console, [block.note])
 
@@ -174,6 +176,17 @@ def _draw_lines(console: Console, block: Lines) -> None:
             if part.plain:
                 part.pad_left(block.indent)
             console.print(part, soft_wrap=True)
+
+
+def _draw_frame(console: Console, block: Fields | Table) -> None:
+    """Fit the terminal; in a pipe a table is as wide as its cells, so that lines can be filtered by whole names."""
+    frame = _frame(block)
+    before = console.width
+    if isinstance(block, Table) and not console.is_terminal:
+        unlimited = console.options.update(max_width=_UNLIMITED_WIDTH)
+        console.width = max(before, console.measure(frame, options=unlimited).maximum)
+    console.print(frame)
+    console.width = before
 
 
 def _frame(block: Fields | Table) -> RichTable:

@@ -6,6 +6,7 @@ Owns: the contract of streams (results on stdout; everything else on stderr), th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -15,7 +16,7 @@ from osmosis_ai.consts import PACKAGE_VERSION
 from osmosis_ai.errors import InteractiveRequiredError, OsmosisError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from osmosis_ai.cli.results import Block, Result
 
@@ -53,6 +54,12 @@ class Output:
 
     def note(self, text: str) -> None:
         """Say on one line what happens now."""
+
+    @contextlib.contextmanager
+    def working(self, text: str) -> Generator[None]:
+        """Say what is waited for while it is: a line, or on a terminal a spinner that goes away."""
+        self.note(text)
+        yield
 
     def warn(self, message: str, code: str | None = None) -> None:
         """Tell the user about something that does not stop the command."""
@@ -215,6 +222,17 @@ class RichOutput(TextOutput):
 
     def note(self, text: str) -> None:  # noqa: D102
         self._say(clean(text), "dim")
+
+    @contextlib.contextmanager
+    def working(self, text: str) -> Generator[None]:  # noqa: D102
+        if not (self.interactive and live_allowed()):
+            self.note(text)
+            yield
+            return
+        from osmosis_ai.cli.drawing import make_console
+
+        with make_console(stderr=True).status(clean(text), spinner="dots"):
+            yield
 
     def cancelled(self) -> None:  # noqa: D102
         _line(sys.stdout, "Cancelled.")

@@ -39,6 +39,7 @@ def block_lines(blocks: Iterable[Block]) -> list[str]:
     for block in blocks:
         match block:
             case Fields():
+                lines += [f"{block.title}:"] if block.title and block.rows else []
                 lines += [f"{label}: {_one_line(value)}" for label, value in block.rows]
             case Table():
                 if block.rows:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from osmosis_ai.cli.graph import Series
 
-type Role = Literal["good", "bad", "warn", "active", "dim", "strong", "accent"]
+type Role = Literal["good", "bad", "warn", "waiting", "active", "dim", "strong", "accent"]
 """What a piece of text means; a terminal shows it as a colour, the other formats as nothing."""
 
 

@@ -1,0 +1,321 @@
+"""Whole trainings of a few steps through real rollouts: what is learnt from, kept, gone on from, and said."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from evaluation_workspace import ROOT
+from osmosis_ai.errors import ConflictError, NotFoundError, OsmosisError, ValidationError
+from osmosis_trainer import embedded_policy
+from osmosis_trainer.engine.arrays import np
+from osmosis_trainer.loop.loop import NoRewardError
+from osmosis_trainer.training import SilentTrainingObserver, TrainingRun, read_metrics
+from safetensors.numpy import load_file
+from training_workspace import make_training, request_for, train
+
+
+class Watching(SilentTrainingObserver):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.reasons: list[str] = []
+        self.steps: list[int] = []
+
+    def warning(self, code: str | None, message: str) -> None:
+        self.warnings.append(message)
+
+    def diagnosis(self, text: str) -> None:
+        self.reasons.append(text)
+
+    def step(self, step: int, steps: int, values: object) -> None:
+        self.steps.append(step)
+
+
+def lines(run_dir: Path, name: str = "rollouts.jsonl") -> list[dict]:
+    return [json.loads(line) for line in (run_dir / name).read_text().splitlines()]
+
+
+def adapter(run_dir: Path, step: int) -> dict[str, np.ndarray]:
+    return load_file(run_dir / f"checkpoints/step_{step}/adapter_model.safetensors")
+
+
+def close(a: np.ndarray, b: np.ndarray) -> bool:
+    """Equal but for what Adam makes of gradients that are themselves rounding."""
+    return bool(np.abs(a - b).mean() < 1e-5)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    return make_training(tmp_path)
+
+
+def test_a_training_learns_validates_and_leaves_an_adapter_that_can_be_evaluated(workspace):
+    report = train(workspace, validation_rows=2, eval_interval=2, max_steps=3)
+    assert (report.status, report.steps) == ("finished", 3)
+    assert sorted(report.training_reward) == [1, 2, 3]
+    assert sorted(report.validation_reward) == [0, 2, 3]
+    assert sorted(report.checkpoints) == [2, 3]
+    assert any(np.abs(value).max() > 0 for name, value in adapter(report.run_dir, 3).items() if "lora_B" in name)
+    training = [line for line in read_metrics(report.run_dir) if line["kind"] == "training"]
+    # the very weights that drew the tokens give them the same log-probabilities: no token was made anew
+    assert all(line["logprob_gap_max"] < 1e-4 for line in training if line["groups_trained"])
+    assert all(abs(line["ratio_mean"] - 1) < 1e-4 for line in training if line["groups_trained"])
+    rows = lines(report.run_dir)
+    held = {line["row"] for line in rows if line["phase"] == "validation"}
+    assert len(held) == 2 and not held & {line["row"] for line in rows if line["phase"] == "training"}
+    assert report.model_path == "osmosis/nano@run/3"
+    embedded_policy("osmosis/nano@run", workspace=workspace)
+    embedded_policy(str(report.checkpoints[2].relative_to(workspace)), workspace=workspace)
+
+
+def test_the_run_decides_how_answers_are_drawn_not_the_agent(workspace):
+    report = train(workspace, max_steps=1)
+    drawn = [line["sampled_tokens"] for line in lines(report.run_dir)]
+    assert max(drawn) > 1  # the agent asks for max_tokens 1
+    assert len(set(drawn)) > 1  # and for temperature 0 with a seed, which would make all answers of a group equal
+
+
+def test_two_turns_are_one_conversation_and_one_datum(tmp_path):
+    report = train(make_training(tmp_path, ["twice one", "twice two"]), max_steps=1, max_response_length=120)
+    for line in lines(report.run_dir):
+        assert line["turns"] == 2
+        assert line["branches"] == (1 if not line["cut"] else line["branches"])
+    assert read_metrics(report.run_dir)[0]["logprob_gap_max"] < 1e-4
+
+
+def test_going_on_is_the_same_as_never_having_stopped(workspace):
+    whole = train(workspace, "whole", max_steps=4)
+    train(workspace, "parts", max_steps=2)
+    saved = workspace / ".osmosis/trainings/parts/checkpoints/step_2/state.safetensors"
+    twin = workspace / ".osmosis/trainings/whole/checkpoints/step_2/state.safetensors"
+    before = load_file(saved)
+    parts = train(workspace, "parts", resume=True, max_steps=4)
+    assert (parts.steps, sorted(parts.training_reward)) == (4, [1, 2, 3, 4])
+
+    def drawn(report):
+        return sorted(
+            (r["step"], r["row"], r["sample"], r["sampled_tokens"], r["reward"]) for r in lines(report.run_dir)
+        )
+
+    assert drawn(parts) == drawn(whole)
+    for name, value in load_file(twin).items():
+        assert close(before[name], value)
+    for name, value in adapter(whole.run_dir, 4).items():
+        assert close(adapter(parts.run_dir, 4)[name], value)
+
+
+def test_a_state_is_restored_bit_for_bit(workspace):
+    report = train(workspace, max_steps=2)
+    state = report.checkpoints[2] / "state.safetensors"
+    with TrainingRun.open(request_for(workspace, "run", resume=True, max_steps=4), warn=lambda *_: None) as run:
+        assert run.saved is not None
+
+        async def round_trip() -> None:
+            await run.engine.load_state("policy", run.saved.state)
+            await run.engine.save_state("policy", workspace / "again.safetensors")
+            await run.engine.aclose()
+
+        import asyncio
+
+        asyncio.run(round_trip())
+    assert (workspace / "again.safetensors").read_bytes() == state.read_bytes()
+
+
+def test_a_damaged_checkpoint_is_told_and_the_one_before_it_is_used(workspace):
+    report = train(workspace, max_steps=3)
+    for folder in ("state", "checkpoints"):
+        path = report.run_dir / folder / "step_3" / "state.safetensors"
+        if path.exists():
+            path.write_bytes(path.read_bytes()[:-8] + b"\0" * 8)
+    warnings: list[str] = []
+    again = train(workspace, resume=True, max_steps=4, warnings=warnings)
+    assert again.steps == 4
+    assert any("step_3 is damaged: state.safetensors has changed" in text for text in warnings)
+    assert sorted(again.training_reward) == [1, 2, 3, 4]
+    assert [line["step"] for line in read_metrics(again.run_dir)] == [1, 2, 3, 4]
+
+
+def test_a_finished_training_has_nothing_to_do(workspace):
+    train(workspace, max_steps=1)
+    with TrainingRun.open(request_for(workspace, "run", resume=True, max_steps=1), warn=lambda *_: None) as run:
+        assert run.complete
+        assert run.report().status == "finished"
+
+
+def test_other_inputs_are_named_when_going_on(workspace):
+    train(workspace, max_steps=1)
+    with pytest.raises(ConflictError, match=r"changed: lora_rank \(16 is now 8\)"):
+        TrainingRun.open(request_for(workspace, "run", resume=True, lora_rank=8), warn=lambda *_: None)
+    (workspace / "rollouts/loop/more.py").write_text("")
+    with pytest.raises(ConflictError, match="changed: rollout"):
+        TrainingRun.open(request_for(workspace, "run", resume=True), warn=lambda *_: None)
+
+
+def test_a_name_in_use_and_a_missing_run_are_refused(workspace):
+    train(workspace, max_steps=1)
+    with pytest.raises(ConflictError, match="Go on with it with --resume"):
+        TrainingRun.open(request_for(workspace, "run"), warn=lambda *_: None)
+    with pytest.raises(ConflictError, match="no training to go on with"):
+        TrainingRun.open(request_for(workspace, "other", resume=True), warn=lambda *_: None)
+    shutil.rmtree(workspace / ".osmosis/trainings/run")
+    with pytest.raises(NotFoundError, match="There is no training of"):
+        TrainingRun.open(request_for(workspace, None, resume=True), warn=lambda *_: None)
+
+
+def test_without_a_name_the_latest_training_of_the_file_goes_on(workspace):
+    train(workspace, "older", max_steps=1)
+    train(workspace, "newer", max_steps=1)
+    assert train(workspace, None, resume=True, max_steps=2).run_name == "newer"
+
+
+def test_a_long_prompt_is_named_skipped_and_counted(tmp_path):
+    workspace = make_training(tmp_path, ["Say one.", "Say two.", "Say " + "so many words " * 20, "Say four."])
+    watching = Watching()
+    report = train(workspace, observer=watching, rollout_batch_size=4, max_prompt_length=60)
+    assert any(text.startswith("Row 2 is skipped: its prompt has ") for text in watching.warnings)
+    (step,) = read_metrics(report.run_dir)
+    assert step["samples_long_prompt"] == 4 and step["samples_failed_agent"] == 0
+    assert {line["row"] for line in lines(report.run_dir) if line["kind"] == "long_prompt"} == {2}
+
+
+def test_a_grader_that_never_gives_a_reward_ends_the_training_and_is_named(tmp_path):
+    workspace = make_training(tmp_path, label="unset")
+    with pytest.raises(NoRewardError, match=r"No rollout of the last 2 steps got a reward[\s\S]*the grader set none"):
+        train(workspace)
+
+
+def test_a_grader_that_fails_is_quoted(tmp_path):
+    workspace = make_training(tmp_path, label="broken")
+    with pytest.raises(NoRewardError, match=r"All rollouts failed through the grader: .*the grader cannot"):
+        train(workspace)
+
+
+def test_rewards_without_spread_are_explained_and_leave_the_weights_alone(tmp_path):
+    workspace = make_training(tmp_path, label="same")
+    watching = Watching()
+    report = train(workspace, observer=watching, max_steps=2, no_signal_steps=2)
+    assert any("2 steps in a row had nothing to learn from" in text for text in watching.warnings)
+    assert any("rewards are 0, so no rollout is better" in reason for reason in watching.reasons)
+    assert not any(np.any(value) for name, value in adapter(report.run_dir, 2).items() if "lora_B" in name)
+    assert read_metrics(report.run_dir)[-1]["groups_without_signal"] == 2
+
+
+def test_groups_without_signal_are_refilled_as_far_as_allowed(tmp_path):
+    workspace = make_training(tmp_path, label="same")
+    report = train(workspace, max_steps=1, refill_limit=1.5)
+    (step,) = read_metrics(report.run_dir)
+    assert (step["groups"], step["groups_refilled"], step["samples"]) == (5, 3, 20)
+    assert len({line["row"] for line in lines(report.run_dir)}) == 5
+
+
+def test_a_failed_agent_has_no_reward_unless_the_run_gives_it_one(tmp_path):
+    workspace = make_training(tmp_path, ["raise", "Say two."])
+    without = train(workspace, "without", max_steps=1)
+    (step,) = read_metrics(without.run_dir)
+    assert (step["samples_failed_agent"], step["groups_too_small"], step["samples_graded"]) == (4, 1, 4)
+    given = train(workspace, "given", max_steps=1, agent_error_reward=-1.0)
+    (step,) = read_metrics(given.run_dir)
+    assert (step["groups_too_small"], step["groups_without_signal"]) == (0, 1)
+    assert step["training_reward"] >= 0  # what the run gives is no reward of a grader's
+
+
+def test_rollouts_run_ahead_of_training_when_staleness_is_allowed(workspace):
+    report = train(workspace, max_steps=3, staleness=1)
+    ages = [line["staleness"] for line in read_metrics(report.run_dir)]
+    assert ages == [0, 1, 1]
+    assert all(line["samples_stale"] == 0 for line in read_metrics(report.run_dir))
+
+
+def test_checkpoints_are_kept_as_many_as_asked_for(workspace):
+    report = train(workspace, max_steps=4, checkpoint_save_freq=1, keep_checkpoints=2)
+    assert sorted(report.checkpoints) == [3, 4]
+
+
+def test_a_dataset_that_is_too_small_is_refused_before_anything_starts(workspace):
+    with pytest.raises(ValidationError, match="8 rows and 8 are held out"):
+        TrainingRun.open(request_for(workspace, "run", validation_rows=8), warn=lambda *_: None)
+    assert not (workspace / ".osmosis").exists()
+
+
+def test_a_missing_writer_is_refused_before_anything_starts(workspace):
+    with pytest.raises(
+        ValidationError, match=r"asks for trackio, which needs trackio\. Install with: pip install"
+    ):
+        TrainingRun.open(request_for(workspace, "run", writers="trackio"), warn=lambda *_: None)
+
+
+def start(workspace: Path, **options: object) -> subprocess.Popen[str]:
+    """A training in a process of its own."""
+    script = ROOT / "tests/support/training_workspace.py"
+    return subprocess.Popen(
+        [sys.executable, str(script), str(workspace), "run", json.dumps(options)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+    )
+
+
+def wait_for(process: subprocess.Popen[str], event: dict) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if event.items() <= json.loads(line).items():
+            return
+    raise AssertionError(f"{event} never came; the process ended with {process.wait()}")
+
+
+def test_an_interrupt_ends_the_step_saves_and_can_be_gone_on_from(workspace):
+    with start(workspace, max_steps=50, total_epochs=50) as process:
+        wait_for(process, {"step": 2, "rollouts": 1})
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read() if process.stdout else ""
+    assert process.returncode == 0, rest
+    assert json.loads(rest.splitlines()[-1]) == {"status": "stopped", "steps": 2}
+    report = train(workspace, resume=True, max_steps=3, total_epochs=50)
+    assert sorted(report.checkpoints) == [2, 3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"rollouts": 1, "step": 1},
+        {"rollouts": 3, "step": 3},
+        {"step": 2},
+        {"checkpoint": 2},
+        {"rollouts": 8, "step": 2},
+    ],
+    ids=["before the first step", "in the rollouts", "after a step", "at a checkpoint", "as training begins"],
+)
+def test_a_killed_training_goes_on_and_loses_no_finished_step(workspace, event):
+    with start(workspace, max_steps=50, total_epochs=50) as process:
+        wait_for(process, event)
+        process.kill()
+    report = train(workspace, resume=True, max_steps=4, total_epochs=50)
+    assert report.status == "finished"
+    steps = [line["step"] for line in read_metrics(report.run_dir)]
+    assert steps == [1, 2, 3, 4] or max(steps) > 4
+    reference = train(workspace, "reference", max_steps=len(steps), total_epochs=50)
+    assert report.training_reward == pytest.approx(
+        dict(list(reference.training_reward.items())[: len(steps)]), abs=1e-6
+    )
+    assert not list((report.run_dir / "state").glob(".*"))
+
+
+def test_a_full_disk_while_saving_is_said_and_what_was_saved_stays(workspace, monkeypatch):
+    train(workspace, max_steps=2)
+    from osmosis_trainer.engine import disk
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(disk, "write_atomic", full)
+    with pytest.raises(OsmosisError, match="No space left on device"):
+        train(workspace, resume=True, max_steps=4)
+    monkeypatch.undo()
+    assert train(workspace, resume=True, max_steps=4).steps == 4

@@ -159,7 +159,7 @@ def _joined(cells: Sequence[Piece]) -> list[Piece]:
 def _scale(values: Sequence[float]) -> tuple[float, float, list[tuple[float, str]]]:
     """The axis for values: its ends, and the values that are written beside it."""
     low, high = min(values), max(values)
-    if low >= 0 and high <= 1 and high > 0.2:  # rewards mostly: the whole range says where they stand
+    if low >= 0 and high <= 1 and (high > 0.2 or high <= low):  # rewards mostly: the range says where they stand
         low, high = 0.0, 1.0
     if high <= low:
         low, high = low - 0.5, high + 0.5

@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from osmosis_ai.cli.figures import plural
 from osmosis_ai.cli.output import Output
 from osmosis_ai.cli.preconditions import agree, local_dataset, refuse_platform, require_modules, require_rollout
 from osmosis_ai.cli.quiet import quiet_libraries
@@ -86,7 +87,7 @@ def _run(output: Output, flags: TrainFlags, request: TrainingRequest, trainings:
             secrets = agree(
                 output,
                 plan_fields(run),
-                f"Train {run.steps - run.done_steps} steps x model {request.file.model_path}?",
+                f"Train {plural(run.steps - run.done_steps, 'step')} x model {request.file.model_path}?",
                 yes=flags.yes,
                 secret_names=request.file.secret_names,
                 secrets_file=flags.secrets_file,

@@ -186,13 +186,15 @@ class LiveTrainProgress(TrainProgress):
         self.now = f"learning from {total} rollouts" if done == total and phase != "validation" else ""
         self.now = self.now or f"{what} {done}/{total}"
         if not self.live.is_started:
-            self.live.start()
+            self.live.start(refresh=True)
 
     def step(self, step: int, steps: int, values: Mapping[str, float]) -> None:  # noqa: D102
         super().step(step, steps, values)
         self.now = ""
-        if not self.live.is_started:
-            self.live.start()
+        if self.live.is_started:
+            self.live.refresh()  # every step is seen, however quick
+        else:
+            self.live.start(refresh=True)
 
     def validation(self, step: int, values: Mapping[str, float]) -> None:  # noqa: D102
         super().validation(step, values)

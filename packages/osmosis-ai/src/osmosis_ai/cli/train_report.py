@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,9 @@ def run_result(
         message = f"Stopped after step {report.steps:,} of {report.steps_total:,}; everything so far is kept."
     else:
         message = f"Trained {plural(report.steps, 'step')}. {_verdict(report)}"
-    blocks: list[Block] = [reward_plot(curves, title="Reward"), metric_graphs(curves), _figures(report)]
+    blocks: list[Block] = [_figures(report)]
+    if len(report.training_reward) > 1:
+        blocks = [reward_plot(curves, title="Reward"), metric_graphs(curves), *blocks]
     return _result(report, flags, request, origin, status, message.strip(), blocks)
 
 
@@ -43,7 +45,8 @@ def noop_result(
     report: TrainingReport, flags: TrainFlags, request: TrainingRequest, origin: Origin | None
 ) -> OperationResult:
     """The result when every step was trained before: nothing ran."""
-    message = f"Nothing to train: {report.run_name} is finished."
+    further = "raise total_epochs" + ("." if flags.max_steps is None else " or --max-steps.")
+    message = f"Nothing to train: {report.run_name} is finished. To train it further: {further}"
     return _result(report, flags, request, origin, "noop", message, [_figures(report)])
 
 
@@ -123,8 +126,13 @@ def _first_and_last(rewards: Mapping[int, float]) -> tuple[float | None, float |
     values = [rewards[step] for step in sorted(rewards)]
     if not values:
         return None, None
-    few = max(1, min(_WINDOW, len(values) // 2))
+    few = _few(values)
     return mean(values[:few]), mean(values[-few:])
+
+
+def _few(values: Sized) -> int:
+    """How many steps at each end are taken together."""
+    return max(1, min(_WINDOW, len(values) // 2))
 
 
 def _figures(report: TrainingReport) -> Fields:
@@ -135,7 +143,7 @@ def _figures(report: TrainingReport) -> Fields:
     ]
     before, after = _first_and_last(report.training_reward)
     if before is not None and after is not None:
-        few = max(1, min(_WINDOW, len(report.training_reward) // 2))
+        few = _few(report.training_reward)
         which = f"means of the first and last {few} steps" if few > 1 else "first and last step"
         rows.append(("Training Reward", _moved(before, after, which)))
     estimates = validation_estimates(report.run_dir)

@@ -413,6 +413,12 @@ async def test_a_foreign_server_on_the_port_is_found_out(stub, tmp_path):
         server.shutdown()
 
 
+async def test_a_port_in_use_is_named_with_its_option(stub, tmp_path):
+    port = int(stub.base_url.split(":")[2].split("/")[0])
+    with pytest.raises(rollout_server.ServerStartError, match=rf"Port {port} is in use.*another --rollout-port"):
+        await ew.evaluate(ew.make_workspace(tmp_path), name="r", rollout_port=port)
+
+
 async def test_a_server_with_a_key_of_its_own_is_told_so(stub, tmp_path):
     main = ew.MAIN.replace(
         "create_rollout_server(backend=backend)", 'create_rollout_server(backend=backend, api_key="k")'

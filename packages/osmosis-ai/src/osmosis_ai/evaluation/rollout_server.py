@@ -175,7 +175,13 @@ class RolloutServer:
                 async with asyncio.timeout(pause):
                     await self.child.wait()
             if not self.child.alive:
-                self.port_taken = any("address already in use" in line.lower() for line in self.lines)
+                taken = [line for line in self.lines if "address already in use" in line.lower()]
+                self.port_taken = bool(taken)
+                if self.spec.port and any(str(self.spec.port) in line for line in taken):
+                    raise ServerStartError(
+                        f"Port {self.port} is in use by another process, so {self.spec.shown} cannot serve on it; choose "
+                        "another --rollout-port, or leave it out for a free one."
+                    )
                 raise ServerStartError(
                     f"The rollout server {self.spec.shown} {self.child.describe_exit()} before it was ready: "
                     f"{self.last_words() or 'it printed nothing'}\n"

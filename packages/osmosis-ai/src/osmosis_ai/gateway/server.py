@@ -407,6 +407,6 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise NetworkError(
-            f"the gateway cannot listen on {host}:{port}: {error.strerror}; choose another port or 0 for any"
+            f"the gateway cannot listen on {host}:{port}: {error.strerror}; choose another port, or none for a free one"
         ) from error
     return listener

@@ -41,9 +41,10 @@ def server_processes(workspace: Path) -> list[int]:
 
 
 def start(workspace: Path, environ: dict[str, str]) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, str(SCRIPT), str(workspace)], env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
+    with (workspace / "stderr.txt").open("w") as errors:
+        return subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(workspace)], env=environ, stdout=subprocess.PIPE, stderr=errors
+        )
 
 
 def events(workspace: Path) -> list[dict]:
@@ -77,7 +78,7 @@ def test_every_item_ends_with_one_verdict(tmp_path, environ, seed):
                     os.kill(json.loads(record.read_text())["pid"], signal.SIGKILL)
                 except (OSError, ValueError):
                     pass  # it does not run yet, or no longer
-        run.communicate(timeout=60)
+        told, _ = run.communicate(timeout=60)
         recorded = events(workspace)
         assert recorded[: len(seen)] == seen, "a durable verdict changed"
         seen = recorded
@@ -88,7 +89,7 @@ def test_every_item_ends_with_one_verdict(tmp_path, environ, seed):
             while server_processes(workspace) and time.monotonic() < deadline:
                 time.sleep(0.05)
             assert not server_processes(workspace)
-    assert run.returncode == 0
+    assert run.returncode == 0, told.decode() + (workspace / "stderr.txt").read_text()[-3000:]
     keys = [(event["row_index"], event["run_index"]) for event in seen]
     assert sorted(keys) == [(row, 0) for row in range(ITEMS)]
     assert {event["status"] for event in seen} == {"success"}

@@ -17,6 +17,8 @@ from osmosis_ai.errors import ValidationError, WorkspaceRequiredError
 REQUIRED_DIRECTORIES = ("rollouts/", "configs/training/", "configs/eval/", "data/")
 _GIT_TIMEOUT_S = 30
 _IDENTITY = re.compile(r"[a-z0-9][a-z0-9-]*/[a-z0-9._-]+")
+_HOSTED = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::\d+)?(?:/[a-z0-9._~-]+)+")
+_SCHEMES = ("https", "ssh", "git", "http")
 _SCP_LIKE = re.compile(r"(?:(?P<user>[^@/:]+)@)(?P<host>[^:/]+):(?P<path>.+)")
 
 
@@ -25,7 +27,7 @@ class Origin:
     """The remote a work tree belongs to.
 
     Attributes:
-        identity: `owner/repo` in lower case.
+        identity: `owner/repo` in lower case; with the host in front where that is not github.com.
         remote_url: The URL without credentials, query and fragment.
     """
 
@@ -35,11 +37,21 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class GitState:
-    """What is checked out; None where unknown (no commit yet, detached head, no answer from git)."""
+    """What is checked out; None where unknown (no commit yet, detached head, no answer from git).
+
+    Attributes:
+        head: The commit, in full.
+        branch: The branch.
+        dirty: Whether anything is changed or untracked.
+        upstream: The remote branch that it follows, such as `origin/main`; None when it follows none.
+        ahead: Commits that the upstream lacks.
+    """
 
     head: str | None = None
     branch: str | None = None
     dirty: bool | None = None
+    upstream: str | None = None
+    ahead: int | None = None
 
 
 def find_work_tree(start: Path | None = None) -> Path:
@@ -82,33 +94,46 @@ def require_directories(work_tree: Path) -> None:
         )
 
 
-def read_origin(work_tree: Path) -> Origin:
+def read_origin(work_tree: Path, *, any_host: bool = False) -> Origin:
     """The repository that `origin` names.
 
+    Args:
+        work_tree: Root of the work tree.
+        any_host: Whether other hosts than github.com will do, see `parse_origin`.
+
     Raises:
-        ValidationError: There is no origin, or it is not a GitHub repository.
+        ValidationError: There is no origin, or it is not a repository of a host that will do.
     """
     answer = _ask(work_tree, "config", "--get", "remote.origin.url")
     if not answer:
         raise ValidationError(
             "Set `origin` to the Platform-connected repository, or clone the repository from Platform."
         )
-    return parse_origin(answer)
+    return parse_origin(answer, any_host=any_host)
 
 
-def find_origin(work_tree: Path) -> Origin | None:
+def has_origin(work_tree: Path) -> bool:
+    """Whether the repository has an `origin` at all, suitable or not."""
+    return bool(_ask(work_tree, "config", "--get", "remote.origin.url"))
+
+
+def find_origin(work_tree: Path, *, any_host: bool = False) -> Origin | None:
     """`read_origin`, or None where a command can do without."""
     try:
-        return read_origin(work_tree)
+        return read_origin(work_tree, any_host=any_host)
     except ValidationError:
         return None
 
 
-def parse_origin(url: str) -> Origin:
-    """Normalise a GitHub remote: https, ssh, git and scp-like forms, host without case, optional `.git`.
+def parse_origin(url: str, *, any_host: bool = False) -> Origin:
+    """Normalise a remote: https, ssh, git and scp-like forms, host without case, optional `.git`.
+
+    Args:
+        url: As git has it.
+        any_host: Take other hosts than github.com too; their identity is `host[:port]/path`, all in lower case.
 
     Raises:
-        ValidationError: It is not exactly `github.com` with an owner and a repository.
+        ValidationError: It is not `github.com` with an owner and a repository, or no repository of any host.
     """
     if re.search(r"[\s\x00-\x1f\x7f]", url):
         raise ValidationError("Git remote URL must not hold white space or control characters.")
@@ -124,15 +149,29 @@ def parse_origin(url: str) -> Origin:
             raise ValidationError("Git remote URL is malformed; check it with `git remote -v`.") from None
         shown_host = parts.netloc.rpartition("@")[2]
         user = parts.username if scheme == "ssh" else None
-    if scheme not in ("https", "ssh", "git") or host.lower() != "github.com":
+    on_github = host.lower() == "github.com"
+    if scheme not in (("https", "ssh", "git") if on_github or not any_host else _SCHEMES) or not host:
+        raise ValidationError("Git remote URL must be an https, ssh or git URL of a host; see `git remote -v`.")
+    if not on_github and not any_host:
         raise ValidationError("Git remote URL must be hosted on github.com.")
     if re.search(r"%2f|%5c|\\", path, re.IGNORECASE):
         raise ValidationError("Git remote URL must not hold encoded or backward slashes.")
     repository = unquote(path.strip("/")).removesuffix(".git")
+    if not on_github:
+        return _elsewhere(scheme, shown_host, user, path, repository)
     if not _IDENTITY.fullmatch(repository.lower()) or repository.rsplit("/", 1)[-1] in (".", ".."):
         raise ValidationError("Git remote URL must name exactly an owner and a repository: github.com/<owner>/<repo>.")
     prefix = f"{user}@" if user else ""
     return Origin(repository.lower(), f"{scheme}://{prefix}{shown_host}{path}")
+
+
+def _elsewhere(scheme: str, host: str, user: str | None, path: str, repository: str) -> Origin:
+    """A repository of another host than github.com."""
+    identity = f"{host}/{repository}".lower()
+    if not _HOSTED.fullmatch(identity) or {".", ".."} & set(repository.split("/")):
+        raise ValidationError("Git remote URL must name a host and a repository: https://<host>/<path>.")
+    prefix = f"{user}@" if user else ""
+    return Origin(identity, f"{scheme}://{prefix}{host}{path}")
 
 
 def read_git_state(work_tree: Path) -> GitState:
@@ -140,16 +179,36 @@ def read_git_state(work_tree: Path) -> GitState:
     answer = _ask(work_tree, "status", "--porcelain=v2", "--branch", "--untracked-files=normal")
     if answer is None:
         return GitState()
-    head = branch = None
+    head = branch = upstream = ahead = None
     dirty = False
     for line in answer.splitlines():
         if line.startswith("# branch.oid "):
             head = None if line.endswith("(initial)") else line.rsplit(" ", 1)[-1]
         elif line.startswith("# branch.head "):
             branch = None if line.endswith("(detached)") else line.removeprefix("# branch.head ")
+        elif line.startswith("# branch.upstream "):
+            upstream = line.removeprefix("# branch.upstream ")
+        elif line.startswith("# branch.ab +"):
+            ahead = int(line.removeprefix("# branch.ab +").partition(" ")[0])
         elif not line.startswith("#"):
             dirty = True
-    return GitState(head, branch, dirty)
+    return GitState(head, branch, dirty, upstream, ahead)
+
+
+def has_commit(work_tree: Path, commit: str) -> bool:
+    """Whether the repository here has a commit, by its full or short hash."""
+    return _ask(work_tree, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}") is not None
+
+
+def is_on_a_remote_branch(work_tree: Path, commit: str) -> bool:
+    """Whether a branch that was fetched from a remote holds a commit."""
+    return bool(_ask(work_tree, "for-each-ref", "--contains", commit, "--count=1", "refs/remotes"))
+
+
+def remote_branches(work_tree: Path) -> tuple[str, ...]:
+    """The branches of `origin` as they were last fetched or pushed."""
+    answer = _ask(work_tree, "for-each-ref", "--format=%(refname:lstrip=3)", "refs/remotes/origin")
+    return tuple(name for name in (answer or "").splitlines() if name != "HEAD")
 
 
 def _ask(work_tree: Path, *arguments: str) -> str | None:

@@ -31,6 +31,7 @@ class Entry:
 
 
 TREE: Mapping[str, Entry] = {
+    "doctor": Entry("Check the workspace's folders and agent files, and repair them.", "doctor", panel=WORKFLOW),
     "dataset": Entry(
         "Work with datasets.",
         entries={"validate": Entry("Check a dataset file before it is used or uploaded.", "dataset_validate")},
@@ -59,6 +60,15 @@ TREE: Mapping[str, Entry] = {
         entries={"init": Entry("Write a new rollout with its configs.", "rollout_init")},
         panel=WORKFLOW,
     ),
+    "template": Entry(
+        "Start from a rollout that works.",
+        entries={
+            "list": Entry("List the starter rollouts.", "template_list"),
+            "apply": Entry("Copy a starter rollout with its configs and data.", "template_apply"),
+        },
+        panel=WORKFLOW,
+    ),
+    "upgrade": Entry("Upgrade osmosis-ai to the latest release.", "upgrade", panel=PLATFORM),
     "completion": Entry(
         "Set up shell completion.",
         entries={"install": Entry("Make the shell complete osmosis commands.", "completion_install")},

@@ -5,15 +5,14 @@ Owns names, conflicts and safe writing inside the work tree. What the files say 
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from osmosis_ai.errors import ConflictError, ValidationError
+from osmosis_ai.workspace.placement import present, refuse_links, refuse_odd_targets, write_file
 
 TEMPLATE_ROOT = Path(__file__).with_name("template")
 """The workspace template as this installation has it."""
@@ -72,22 +71,23 @@ def scaffold_rollout(work_tree: Path, name: str, *, force: bool = False) -> Scaf
     rollout = f"rollouts/{name}"
     configs = [path for path in contents if not path.startswith(f"{rollout}/")]
     for path in (rollout, *configs):
-        _refuse_links(work_tree, path)
-    present = [path for path in (rollout, *configs) if _lexists(work_tree / path)]
-    if present and not force:
-        listed = "".join(f"\n  - {path}{'/' if path == rollout else ''}" for path in present)
+        refuse_links(work_tree, path)
+    found = [path for path in (rollout, *configs) if present(work_tree / path)]
+    if found and not force:
+        listed = "".join(f"\n  - {path}{'/' if path == rollout else ''}" for path in found)
         raise ConflictError(
             f"these paths exist already:{listed}\nchoose another name, or replace them with --force",
-            details={"paths": present},
+            details={"paths": found},
         )
-    _refuse_odd_targets(work_tree, rollout, configs)
+    parents = {Path(path).parent.as_posix() for path in (rollout, *configs)}
+    refuse_odd_targets(work_tree, (*sorted(parents), rollout), configs)
     try:
-        if _lexists(work_tree / rollout):
+        if present(work_tree / rollout):
             shutil.rmtree(work_tree / rollout)
         for path, text in contents.items():
             target = work_tree / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            _write(target, text)
+            write_file(target, text.encode())
     except OSError as error:
         raise ValidationError(
             f"cannot write {error.filename or work_tree}: {error.strerror or error}; make it writable and use --force"
@@ -105,39 +105,3 @@ def _rendered(name: str) -> Iterator[tuple[str, str]]:
     for source in sources:
         relative = source.relative_to(root).as_posix().replace(_PLACEHOLDER, name)
         yield relative, source.read_text(encoding="utf-8").replace(_PLACEHOLDER, name)
-
-
-def _refuse_links(work_tree: Path, path: str) -> None:
-    """A link on the way would make us write, or delete, somewhere else."""
-    parts = Path(path).parts
-    for depth in range(1, len(parts) + 1):
-        step = work_tree.joinpath(*parts[:depth])
-        if step.is_symlink():
-            shown = step.relative_to(work_tree).as_posix()
-            raise ConflictError(
-                f"{shown} is a symbolic link: a rollout is written only to real folders and files; remove the link",
-                details={"paths": [shown]},
-            )
-
-
-def _refuse_odd_targets(work_tree: Path, rollout: str, configs: list[str]) -> None:
-    parents = {Path(path).parent.as_posix() for path in (rollout, *configs)}
-    for path in (*sorted(parents), rollout):
-        target = work_tree / path
-        if _lexists(target) and not target.is_dir():
-            raise ConflictError(f"{path} is not a folder: move it out of the way", details={"paths": [path]})
-    for path in configs:
-        target = work_tree / path
-        if _lexists(target) and not stat.S_ISREG(target.lstat().st_mode):
-            raise ConflictError(f"{path} is not a plain file: move it out of the way", details={"paths": [path]})
-
-
-def _lexists(path: Path) -> bool:
-    return os.path.lexists(path)
-
-
-def _write(target: Path, text: str) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW  # a link that appeared meanwhile is refused too
-    descriptor = os.open(target, flags, 0o666)
-    with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)

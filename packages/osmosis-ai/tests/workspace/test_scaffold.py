@@ -146,7 +146,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_every_command_the_agent_pages_name_exists():
-    known = {"rollout init", "dataset validate", "eval run", "eval compare", "eval view", "eval rubric"}
+    known = {"rollout init", "dataset validate", "eval run", "eval compare", "eval view", "eval rubric", "train run"}
     later = {"eval submit", "train submit", "model list"}  # the platform's, named only by the scaffold
     pages = [p for p in TEMPLATE_ROOT.rglob("*") if p.suffix in (".md", ".toml")]
     assert len(pages) > 10

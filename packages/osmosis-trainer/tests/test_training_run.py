@@ -244,9 +244,7 @@ def test_a_dataset_that_is_too_small_is_refused_before_anything_starts(workspace
 
 
 def test_a_missing_writer_is_refused_before_anything_starts(workspace):
-    with pytest.raises(
-        ValidationError, match=r"asks for trackio, which needs trackio\. Install with: pip install"
-    ):
+    with pytest.raises(ValidationError, match=r"asks for trackio, which needs trackio\. Install with: pip install"):
         TrainingRun.open(request_for(workspace, "run", writers="trackio"), warn=lambda *_: None)
 
 

@@ -74,6 +74,7 @@ METRICS: Mapping[str, Metric] = {
     "waited_s": Metric("Waiting Seconds", "Seconds in which the step waited for its rollouts."),
     "save_s": Metric("Saving Seconds", "Seconds of the last state or checkpoint."),
     "loop_cpu_s": Metric("Loop CPU", "CPU seconds of the loop itself: order, advantages, datums, metrics, lines."),
+    "validation_s": Metric("Validation Seconds", "Seconds of a validation pass, beside training."),
     "step_s": Metric("Step Seconds", "Seconds of the whole step."),
 }
 """Every metric, by the name it has in metrics.jsonl. Numbers a grader adds come as `metric/<name>`."""

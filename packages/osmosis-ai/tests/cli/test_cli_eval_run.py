@@ -127,7 +127,7 @@ def test_a_cost_limit_stops_with_the_command_to_go_on(env, tmp_path: Path):
     work = ew.make_workspace(tmp_path / "w", rows(*(f"say {n}" for n in range(8))), model="openai/gpt-5-mini")
     done = osmosis(*RUN, "-y", "--name", "r", "--max-in-flight", "1", "--max-cost", "0.00001", cwd=work, env=env)
     assert done.status == 1
-    assert "Stopped: the calls of this run cost" in done.stdout
+    assert "Stopped: the calls since this start cost" in done.stdout
     assert "--name r" in done.stdout
     planned = osmosis(*RUN, "--name", "s", cwd=work, env=env)
     assert "Cost" in planned.stderr and "for 8 rollouts" in planned.stderr

@@ -133,7 +133,10 @@ class Runner:
         if call.cost_usd is not None:
             self.outcome.spent_usd += call.cost_usd
             if limit is not None and self.outcome.spent_usd >= limit:
-                self._halt("max_cost", f"the calls of this run cost {self.outcome.spent_usd:.4f} of {limit:g} USD")
+                self._halt(
+                    "max_cost",
+                    f"the calls since this start cost {self.outcome.spent_usd:.4f} of {limit:g} USD (--max-cost)",
+                )
         elif limit is not None and call.response is not None and not self._price_unknown:
             self._price_unknown = True
             self._observer.warning(

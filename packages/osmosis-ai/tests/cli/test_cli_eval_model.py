@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 
 import evaluation_workspace as ew
+from osmosis_ai.cli.local_models import model_name, runs_here
 from osmosis_cli import environment, osmosis
 from stub_provider import StubProvider
 
@@ -21,3 +22,19 @@ def test_another_model_is_evaluated_without_editing_the_config(tmp_path: Path):
         assert again.error["code"] == "CONFLICT"  # the config's model is not what the run is made of
         assert osmosis(*RUN, "--model", "openai/other", "--name", "r", "-y", cwd=work, env=env).status == 0
     assert osmosis("--json", *RUN, "--model", " ", "-y", cwd=work, env=env).error["message"].startswith("--model")
+
+
+def test_a_folder_is_named_from_where_one_stands(tmp_path: Path, monkeypatch):
+    adapter = tmp_path / "w/adapters/a"
+    adapter.mkdir(parents=True)
+    monkeypatch.chdir(adapter.parent)
+    assert model_name("a", tmp_path / "w") == "./adapters/a"
+    assert model_name("a", tmp_path / "elsewhere") == str(adapter)
+    assert model_name("osmosis/nano@r/2", tmp_path) == "osmosis/nano@r/2"
+    assert model_name("openai/gpt-5-mini", tmp_path) == "openai/gpt-5-mini"
+    assert [runs_here(name) for name in ("./adapters/a", "/a", "osmosis/nano@r", "openai/a")] == [
+        True,
+        True,
+        True,
+        False,
+    ]

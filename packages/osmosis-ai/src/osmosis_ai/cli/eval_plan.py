@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from osmosis_ai.cli.figures import dollars_text, path_text, plural
+from osmosis_ai.cli.local_models import runs_here
 from osmosis_ai.cli.results import Cell, Fields, Text
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.evaluation.events import read_events
@@ -53,7 +54,7 @@ def plan_fields(run: EvaluationRun, request: RunRequest) -> Fields:
 
 def cost_estimate(output_root: Path, model_path: str, rollout: str, items: int) -> Cell:
     """What so many rollouts will cost, judged by earlier runs of the same rollout and model; `unknown` without any."""
-    if model_path.startswith("osmosis/"):
+    if runs_here(model_path):
         return "$0 (the model runs on this machine)"
     prices = shipped_prices()
     if prices.price(model_path) is None and model_path.partition("/")[0] != "openrouter":

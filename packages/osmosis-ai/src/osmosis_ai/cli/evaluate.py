@@ -17,6 +17,7 @@ from osmosis_ai.cli.eval_flags import EvalFlags
 from osmosis_ai.cli.eval_plan import plan_fields
 from osmosis_ai.cli.eval_progress import make_progress
 from osmosis_ai.cli.eval_report import continuation, noop_result, run_result
+from osmosis_ai.cli.local_models import model_name, runs_here
 from osmosis_ai.cli.output import Cancelled, Output
 from osmosis_ai.cli.preconditions import agree, local_dataset, refuse_platform, require_modules, require_rollout
 from osmosis_ai.cli.quiet import quiet_libraries
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from osmosis_ai.gateway.policy import Policy
 
 _COMMAND = "osmosis eval run"
-_EMBEDDED_PREFIX = "osmosis/"
 
 
 def evaluate(output: Output, flags: EvalFlags) -> OperationResult:
@@ -60,7 +60,7 @@ def evaluate(output: Output, flags: EvalFlags) -> OperationResult:
     config = load_eval_config(locate_eval_config(flags.config, work_tree, _COMMAND), work_tree)
     require_rollout(work_tree, config)
     if flags.model is not None:
-        config = replace(config, model_path=flags.model)
+        config = replace(config, model_path=model_name(flags.model, work_tree))
     if config.advanced:
         output.warn(f"[advanced] is recorded and has no effect on a local run: {', '.join(config.advanced)}")
     dataset = local_dataset(flags.dataset_file or "")
@@ -155,12 +155,12 @@ def _walk(
 
 
 def choose_policy(model_path: str, environ: Mapping[str, str]) -> Policy:
-    """The policy that a config's `model_path` names: one that ships with us, or a provider's model.
+    """The policy that a config's `model_path` names: one that runs here, or a provider's model.
 
     Raises:
         ValidationError: There is no such embedded policy, or its extra is not installed.
     """
-    if model_path.startswith(_EMBEDDED_PREFIX):
+    if runs_here(model_path):
         with optional_imports("local"):
             from osmosis_trainer import embedded_policy
 

@@ -388,6 +388,19 @@ async def test_a_port_that_was_taken_meanwhile_costs_one_more_start(stub, tmp_pa
     assert (report.run_dir / "logs.txt").read_text().count("started the rollout server") == 2
 
 
+@pytest.mark.parametrize(
+    ("main", "named"),
+    [
+        ("x = 1\ndef (:\n", r"SyntaxError: .*rollouts/loop/main\.py, line 2\)"),
+        ("import json\njson.loads('{')\n", r"JSONDecodeError: .*rollouts/loop/main\.py, line 2\)"),
+        ("x = 1\n", r"exited with code 0 .*\nIt must serve on the port in _OSMOSIS_ROLLOUT_PORT"),
+    ],
+)
+async def test_an_entrypoint_that_does_not_serve_is_told_where(stub, tmp_path, main, named):
+    with pytest.raises(rollout_server.ServerStartError, match=named):
+        await ew.evaluate(ew.make_workspace(tmp_path, main=main), name="r")
+
+
 async def test_a_foreign_server_on_the_port_is_found_out(stub, tmp_path):
     import http.server
     import threading

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 import socket
 import time
@@ -35,6 +36,8 @@ LEASE_S = 120.0
 """A server that is silent for so long has lost the leases of all its rollouts anyway."""
 INSTANCE_HEADER = "x-osmosis-rollout-instance-id"
 SDK_HEADER = "x-osmosis-rollout-sdk-version"
+_FRAME = re.compile(r'File "(.+)", line (\d+)')
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception)\b")
 
 type Log = Callable[[str, str, str, Mapping[str, Any]], None]
 """Takes level, step, message and details: a line of logs.txt."""
@@ -182,10 +185,12 @@ class RolloutServer:
                         f"Port {self.port} is in use by another process, so {self.spec.shown} cannot serve on it; choose "
                         "another --rollout-port, or leave it out for a free one."
                     )
+                served = self.child.status != 0
+                remedy = "" if served else "It must serve on the port in _OSMOSIS_ROLLOUT_PORT until it is stopped. "
                 raise ServerStartError(
                     f"The rollout server {self.spec.shown} {self.child.describe_exit()} before it was ready: "
                     f"{self.last_words() or 'it printed nothing'}\n"
-                    f"Its output is in {self.spec.log_path} (lines [rollout-server])."
+                    f"{remedy}Its output is in {self.spec.log_path} (lines [rollout-server])."
                 )
             try:
                 response = await self.get_health(HEALTH_REQUEST_LIMIT_S)
@@ -298,10 +303,15 @@ class RolloutServer:
         task.add_done_callback(self.cancelling.discard)
 
     def last_words(self) -> str:
-        """The last line that says something; with an `exit()` of the entrypoint also the line before it."""
+        """The last line that says something; with what led there: a line before an `exit()`, the place of a traceback."""
         spoken = [line.strip() for line in self.lines if line.strip()]
         if len(spoken) > 1 and " called exit(" in spoken[-1]:
             return f"{spoken[-1]} (before that: {spoken[-2]})"
+        frames = [found for found in map(_FRAME.match, spoken) if found]
+        own = [found for found in frames if found[1].startswith(f"{self.spec.rollout_dir}/")]
+        if frames and _EXCEPTION.match(spoken[-1]):
+            last = (own or frames)[-1]
+            return f"{spoken[-1]} ({last[1]}, line {last[2]})"
         return spoken[-1] if spoken else ""
 
     async def look_inside(self) -> bool:

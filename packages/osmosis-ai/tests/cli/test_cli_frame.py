@@ -125,6 +125,7 @@ def test_outside_a_repository_commands_say_what_they_need(tmp_path: Path):
     assert (done.status, done.error["code"]) == (1, "WORKSPACE_REQUIRED")
     text = osmosis("rollout", "init", "alpha", cwd=tmp_path)
     assert text.stderr.startswith("Error: Run this command from an Osmosis workspace")
+    assert f"{tmp_path} is in no Git repository" in text.stderr and "`git init`" in text.stderr
 
 
 def test_a_result_is_one_object_text_or_plain_lines(tmp_path: Path):

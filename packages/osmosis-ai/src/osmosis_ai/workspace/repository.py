@@ -74,7 +74,8 @@ def find_work_tree(start: Path | None = None) -> Path:
     if answer.returncode != 0 or not answer.stdout.strip():
         reason = answer.stderr.strip().splitlines()
         known = not reason or "not a git repository" in answer.stderr
-        raise WorkspaceRequiredError(remedy if known else f"{remedy}\n  git says: {reason[0]}")
+        here = f"{start or Path.cwd()} is in no Git repository; if it is your workspace, run `git init` in its root."
+        raise WorkspaceRequiredError(f"{remedy}\n{here}" if known else f"{remedy}\n  git says: {reason[0]}")
     return Path(answer.stdout.rstrip("\n"))
 
 

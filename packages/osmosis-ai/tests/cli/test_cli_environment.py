@@ -2,7 +2,8 @@ import os
 from pathlib import Path
 
 import pytest
-from osmosis_ai.cli.environment import normalise_platform_url, prepare_environment
+from osmosis_ai.cli.environment import prepare_environment
+from osmosis_ai.client.address import normalise_platform_url
 from osmosis_ai.errors import ConflictError, UsageError, ValidationError
 from osmosis_cli import environment, osmosis
 

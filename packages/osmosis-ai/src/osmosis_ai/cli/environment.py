@@ -1,7 +1,7 @@
 """The process environment of one command: the dotenv file and the platform's address.
 
-Owns: finding and merging `.env`, the rule that an auth profile comes from one source, the form of a platform URL, the
-refusal of plain http off this machine. Runs once, in the root step, before any command.
+Owns: finding and merging `.env`, the rule that an auth profile comes from one source, the refusal of plain http off
+this machine. Runs once, in the root step, before any command. The form of a platform's URL is the client room's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from osmosis_ai.errors import ConflictError, UsageError, ValidationError
 
 PLATFORM_URL_VARIABLE = "OSMOSIS_PLATFORM_URL"
 _AUTH_VARIABLES = ("OSMOSIS_TOKEN", PLATFORM_URL_VARIABLE, "OSMOSIS_TOKEN_PLATFORM_URL")
-_ALLOW_INSECURE_VARIABLE = "OSMOSIS_ALLOW_INSECURE_PLATFORM_URL"
 
 
 def prepare_environment(env_file: str | None, platform: str | None, warn: Callable[[str, str], None]) -> None:
@@ -40,33 +39,9 @@ def prepare_environment(env_file: str | None, platform: str | None, warn: Callab
     if platform is not None:
         os.environ[PLATFORM_URL_VARIABLE] = platform
     if url := os.environ.get(PLATFORM_URL_VARIABLE):
+        from osmosis_ai.client.address import normalise_platform_url
+
         _refuse_insecure(normalise_platform_url(url), warn)
-
-
-def normalise_platform_url(url: str) -> str:
-    """The comparable form of a platform's address: scheme added, host in lower case, no default port, slash or query.
-
-    Raises:
-        ValidationError: It has no host, another scheme than http(s), or a port that is no number.
-    """
-    from urllib.parse import urlsplit
-
-    stripped = url.strip()
-    if "://" not in stripped:
-        host = stripped.split("/", 1)[0].rsplit(":", 1)[0]
-        stripped = f"{'http' if _is_loopback(host.strip('[]')) else 'https'}://{stripped}"
-    try:
-        parts = urlsplit(stripped)
-        port = parts.port
-    except ValueError:
-        raise ValidationError(f"Invalid platform URL {url!r}: check {PLATFORM_URL_VARIABLE} or --platform.") from None
-    host = parts.hostname
-    if parts.scheme not in ("http", "https") or not host:
-        raise ValidationError(f"Invalid platform URL {url!r}: it must be an http(s) URL with a host.")
-    shown = f"[{host}]" if ":" in host else host
-    default = {"http": 80, "https": 443}[parts.scheme]
-    suffix = f":{port}" if port is not None and port != default else ""
-    return f"{parts.scheme}://{shown}{suffix}{parts.path.rstrip('/')}"
 
 
 def _named_file(given: str, option: str = "--env-file") -> Path:
@@ -124,6 +99,8 @@ def _merge(values: Mapping[str, str], source: Path, *, without_url: bool) -> Non
     in_process = {name: os.environ[name] for name in compared if os.environ.get(name)}
     in_file = {name: values[name] for name in compared if values.get(name)}
     if in_process and in_file:
+        from osmosis_ai.client.address import normalise_platform_url
+
         for name in in_process.keys() & in_file.keys():
             same = in_process[name] == in_file[name]
             if not same and name.endswith("_URL"):
@@ -139,18 +116,13 @@ def _merge(values: Mapping[str, str], source: Path, *, without_url: bool) -> Non
 
 
 def _refuse_insecure(url: str, warn: Callable[[str, str], None]) -> None:
-    from urllib.parse import urlsplit
+    from osmosis_ai.client.address import ALLOW_INSECURE_VARIABLE, is_private_in_transit
 
-    parts = urlsplit(url)
-    if parts.scheme == "https" or _is_loopback(parts.hostname or ""):
+    if is_private_in_transit(url):
         return
     warn(
         f"{PLATFORM_URL_VARIABLE} is not HTTPS ({url}). Tokens will be transmitted in plaintext.",
         "INSECURE_PLATFORM_URL",
     )
-    if os.environ.get(_ALLOW_INSECURE_VARIABLE) != "1":
-        raise ValidationError(f"Refusing non-HTTPS platform URL {url}. Set {_ALLOW_INSECURE_VARIABLE}=1 to override.")
-
-
-def _is_loopback(host: str) -> bool:
-    return host.lower() == "localhost" or host == "::1" or host.startswith("127.")
+    if os.environ.get(ALLOW_INSECURE_VARIABLE) != "1":
+        raise ValidationError(f"Refusing non-HTTPS platform URL {url}. Set {ALLOW_INSECURE_VARIABLE}=1 to override.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from evaluation_workspace import ROOT
 from osmosis_ai.errors import ConflictError, NotFoundError, OsmosisError, ValidationError
 from osmosis_trainer import embedded_policy
 from osmosis_trainer.engine.arrays import np
+from osmosis_trainer.loop.alarms import TrainingAlarm
 from osmosis_trainer.loop.loop import NoRewardError
 from osmosis_trainer.training import SilentTrainingObserver, TrainingRun, read_metrics
 from safetensors.numpy import load_file
@@ -120,8 +122,6 @@ def test_a_state_is_restored_bit_for_bit(workspace):
             await run.engine.load_state("policy", run.saved.state)
             await run.engine.save_state("policy", workspace / "again.safetensors")
             await run.engine.aclose()
-
-        import asyncio
 
         asyncio.run(round_trip())
     assert (workspace / "again.safetensors").read_bytes() == state.read_bytes()
@@ -246,6 +246,46 @@ def test_a_dataset_that_is_too_small_is_refused_before_anything_starts(workspace
 def test_a_missing_writer_is_refused_before_anything_starts(workspace):
     with pytest.raises(ValidationError, match=r"asks for trackio, which needs trackio\. Install with: pip install"):
         TrainingRun.open(request_for(workspace, "run", writers="trackio"), warn=lambda *_: None)
+
+
+def test_an_unsupported_model_is_refused_before_anything_starts(workspace, broken_nano):
+    folder = broken_nano({"architectures": ["LlamaForCausalLM"]})
+    config = workspace / "configs/training/loop.toml"
+    config.write_text(config.read_text().replace("osmosis/nano", str(folder)))
+    with pytest.raises(ValidationError, match="the NumPy engine runs"):
+        TrainingRun.open(request_for(workspace, "run"), warn=lambda *_: None)
+    assert not (workspace / ".osmosis").exists()
+
+
+def test_the_plan_is_told_before_anything_starts_and_learns_from_earlier_trainings(workspace):
+    with TrainingRun.open(
+        request_for(workspace, "run", eval_interval=1, validation_rows=2), warn=lambda *_: None
+    ) as run:
+        plan = run.plan
+        assert (plan.rows, plan.validation_rows, plan.rows_per_step, plan.steps) == (6, 2, 2, 3)
+        assert plan.rollouts == 6 * 4 + 4 * 2  # validated before, and after each of three steps
+        assert plan.tokens == plan.rollouts * 24 and plan.seconds
+        report = asyncio.run(run.execute({}, SilentTrainingObserver()))
+    drawn = [line["sampled_tokens"] for line in lines(report.run_dir) if line["phase"] == "training"]
+    with TrainingRun.open(
+        request_for(workspace, "next", eval_interval=1, validation_rows=2), warn=lambda *_: None
+    ) as run:
+        assert run.plan.tokens == int(32 * sum(drawn) / len(drawn))
+
+
+def test_a_sampler_that_lies_about_its_probabilities_stops_the_training(workspace, monkeypatch):
+    from osmosis_trainer.engine import sampler
+    from osmosis_trainer.engine.sampling import draw
+
+    def lying(*arguments):
+        tokens, logprobs = draw(*arguments)
+        return tokens, logprobs + np.float32(0.01)
+
+    monkeypatch.setattr(sampler, "draw", lying)
+    with pytest.raises(TrainingAlarm, match=r"trainer and sampler disagree by 1\.00e-02"):
+        train(workspace)
+    report = TrainingRun.open(request_for(workspace, "run", resume=True), warn=lambda *_: None).report()
+    assert report.steps == 0 and not report.checkpoints
 
 
 def start(workspace: Path, **options: object) -> subprocess.Popen[str]:

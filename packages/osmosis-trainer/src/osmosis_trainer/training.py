@@ -47,6 +47,7 @@ from osmosis_trainer.loop.request import (
 )
 from osmosis_trainer.loop.writers import check_writers
 from osmosis_trainer.models import TRAININGS, ModelSource, find_model
+from osmosis_trainer.policy import read_template
 
 __all__ = [
     "METRICS",
@@ -106,6 +107,7 @@ class TrainingRun:
         run_dir: Its directory.
         config: Its options.
         model: The base model.
+        engine: Owns its weights; idle until `execute`, which closes it.
         contents: What the rollouts get of each row.
         order: Rows to train on.
         held_out: Rows to validate on.
@@ -121,6 +123,7 @@ class TrainingRun:
         name: str,
         config: TrainingConfig,
         model: ModelSource,
+        engine: PolicyEngine,
         contents: Sequence[RowContent],
         inputs: Mapping[str, Any],
         saved: Saved | None,
@@ -131,6 +134,7 @@ class TrainingRun:
         self.run_dir = request.output_root / name
         self.config = config
         self.model = model
+        self.engine = engine
         self.contents = contents
         self.order, self.held_out = data_order(config, request.rows or range(len(contents)))
         self.steps = min(self.order.steps, config.max_steps or self.order.steps)
@@ -148,6 +152,7 @@ class TrainingRun:
                 made.
             ConflictError: Another process holds the run, it exists already, or its inputs changed.
             NotFoundError: There is no training to go on with.
+            ModuleNotFoundError: The engine's extra is not installed.
         """
         request.check()
         config = request.config
@@ -162,6 +167,8 @@ class TrainingRun:
         _, held_out = data_order(config, request.rows or range(len(contents)))  # refuses a dataset that is too small
         if not held_out and config.eval_interval is not None:
             warn(None, "eval_interval is set but no rows are held out (validation_rows is 0): nothing is validated.")
+        engine = open_engine(request.engine, model.folder, base=model.base)
+        read_template(model.folder)
         root = request.output_root
         inputs = identity(request, config, _digest(model.folder))
         if request.name is not None:
@@ -183,7 +190,7 @@ class TrainingRun:
                 write_manifest(run_dir, name, request, inputs)
             if reap(run_dir / SERVER_RECORD):
                 warn(None, f"Terminated the orphaned rollout server of training '{name}', whose process had died.")
-            return cls(request, name, config, model, contents, inputs, saved, stack.pop_all())
+            return cls(request, name, config, model, engine, contents, inputs, saved, stack.pop_all())
 
     def __enter__(self) -> Self:
         """Return the run itself."""
@@ -204,16 +211,6 @@ class TrainingRun:
         return self.done_steps >= self.steps
 
     @cached_property
-    def engine(self) -> PolicyEngine:
-        """The engine, loaded when first asked for.
-
-        Raises:
-            ValidationError: It cannot run the model.
-            ModuleNotFoundError: Its extra is not installed.
-        """
-        return open_engine(self.request.engine, self.model.folder, base=self.model.base)
-
-    @cached_property
     def plan(self) -> TrainingPlan:
         """What the training will take; measures the engine for a moment where no earlier training tells its speed."""
         return make_plan(
@@ -223,8 +220,7 @@ class TrainingRun:
             steps=self.steps,
             done=self.done_steps,
             root=self.request.output_root,
-            engine=self.request.engine,
-            base=self.model.base,
+            engine=self.engine,
         )
 
     async def execute(self, secrets: Mapping[str, str], observer: TrainingObserver) -> TrainingReport:
@@ -240,12 +236,11 @@ class TrainingRun:
         """
         from osmosis_trainer.loop.execution import TrainingExecution
 
-        engine = self.engine
         try:
-            report = await TrainingExecution(self, engine, secrets, observer).run()
+            report = await TrainingExecution(self, self.engine, secrets, observer).run()
         finally:
-            await engine.aclose()
-        record_speed(self.request.output_root, self.request.engine, self.model.base, self.run_dir)
+            await self.engine.aclose()
+        record_speed(self.request.output_root, self.engine.capabilities, self.run_dir)
         return report
 
     def report(self, progress: object = None, *, stopped: bool = False, seconds: float = 0.0) -> TrainingReport:

@@ -80,6 +80,7 @@ def test_a_run_in_json_is_one_object_and_leaves_an_adapter(env, tmp_path: Path):
 
     viewed = osmosis("--json", "train", "view", "r", cwd=work, env=env).json["data"]
     assert viewed["training_run"]["current_step"] == 2
+    assert (viewed["training_run"]["model_name"], viewed["outcomes"]) == ("osmosis/nano", {"graded": 20})
     assert viewed["checkpoints"] == [{"checkpoint_step": 2}]
     keys = {metric["key"] for metric in viewed["metrics"]}
     assert {"training_reward", "validation_reward", "entropy", "response_length", "total_length"} <= keys
@@ -149,9 +150,11 @@ def test_nobody_to_ask_gets_the_plan_in_the_refusal(env, tmp_path: Path):
     work = workspace(tmp_path)
     done = osmosis("--json", *RUN, "--name", "r", cwd=work, env=env)
     assert (done.status, done.error["code"]) == (1, "INTERACTIVE_REQUIRED")
+    assert done.error["details"]["prompt"] == "Train 2 steps x model osmosis/nano?"
     summary = done.error["details"]["summary"]
     assert summary["Rows"] == "10 to train on, 2 held out for validation"
     assert summary["Rollouts"] == "20"
+    assert "a guess" in summary["Time"]
     assert summary["Output"] == ".osmosis/trainings/r"
     assert not (work / ".osmosis/trainings/r").exists()
 
@@ -261,3 +264,41 @@ def test_a_grader_that_never_rewards_ends_the_training_with_the_cause(env, tmp_p
     assert done.status == 1
     assert "ctx.set_reward" in done.stderr
     assert "Traceback" not in done.stderr
+    assert "--resume" not in done.stderr  # it would end the same way
+
+
+def test_failed_rollouts_are_counted_with_their_cause(env, tmp_path: Path):
+    main = MULTIPLY.replace(
+        "        rollout = get_rollout_context()",
+        "        if '72' in ctx.prompt[-1]['content']: raise KeyError('no such tool')\n        rollout = get_rollout_context()",
+        1,
+    )
+    work = workspace(
+        tmp_path,
+        CONFIG.replace("max_steps = 2", "max_steps = 5").replace("validation_rows = 2", "validation_rows = 0"),
+        main,
+    )
+    done = osmosis("--json", *RUN, "--name", "r", "-y", "--rows", "0-3", cwd=work, env=env, timeout=120)
+    resource = done.json["resource"]
+    assert resource["outcomes"] == {"graded": 12, "failed": 4}
+    (cause,) = resource["causes"]
+    assert (cause["fault"], cause["count"]) == ("agent", 4) and "no such tool" in cause["message"]
+    viewed = osmosis("--plain", "train", "view", "r", cwd=work, env=env)
+    assert "12 graded · 4 failed" in viewed.stdout and "no such tool" in viewed.stdout
+
+
+def test_a_view_of_a_running_training_leaves_the_line_being_written_out(env, tmp_path: Path):
+    work = workspace(tmp_path)
+    run = work / ".osmosis/trainings/r"
+    run.mkdir(parents=True)
+    whole = {"step": 1, "kind": "training", "training_reward": 0.5}
+    (run / "metrics.jsonl").write_text(json.dumps(whole) + '\n{"step": 2, "ki')
+    assert osmosis("--json", "train", "view", "r", cwd=work, env=env).json["data"]["training_run"]["current_step"] == 1
+    (run / "metrics.jsonl").write_text("{broken\n" + json.dumps(whole) + "\n")
+    done = osmosis("--json", "train", "view", "r", cwd=work, env=env)
+    assert done.error["code"] == "VALIDATION" and "line 1" in done.error["message"]
+    (run / "metrics.jsonl").unlink()
+    empty = osmosis("train", "view", "r", cwd=work, env=env)
+    assert empty.status == 0 and "no metrics yet" in empty.stdout
+    missing = osmosis("--json", "train", "view", "rr", cwd=work, env=env)
+    assert missing.error["code"] == "NOT_FOUND" and "r" in missing.error["message"]

@@ -105,19 +105,24 @@ def _below(report: RunReport, flags: EvalFlags) -> str | None:
     )
 
 
+def cause_table(causes: Sequence[Cause]) -> Table:
+    """Why rollouts failed, the most frequent first; messages that differ only in numbers count together."""
+    alike = _alike(causes)
+    rows = [
+        (Text(str(cause.fault), "bad"), cause.code, f"{cause.count:,}", _short(cause.message))
+        for cause in alike[:_CAUSES_SHOWN]
+    ]
+    more = len(alike) - len(rows)
+    columns = [Column("Fault"), Column("Code"), Column("Count", right=True), Column("Message")]
+    note = f"and {plural(more, 'other cause')}" if more else ""
+    return Table(columns, rows, title="Why rollouts failed", note=note)
+
+
 def _why(report: RunReport, n: int) -> list[Block]:
     """The cause table and the rows without a reward."""
     blocks: list[Block] = []
     if report.causes:
-        alike = _alike(report.causes)
-        rows = [
-            (Text(str(cause.fault), "bad"), cause.code, f"{cause.count:,}", _short(cause.message))
-            for cause in alike[:_CAUSES_SHOWN]
-        ]
-        more = len(alike) - len(rows)
-        columns = [Column("Fault"), Column("Code"), Column("Count", right=True), Column("Message")]
-        note = f"and {plural(more, 'other cause')}" if more else ""
-        blocks.append(Table(columns, rows, title="Why rollouts failed", note=note))
+        blocks.append(cause_table(report.causes))
     if report.failures:
         rows = []
         for failure in report.failures[:_ROWS_SHOWN]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from osmosis_ai.cli.results import OperationResult
 
 _COMMAND = "osmosis train run"
+_FINAL = ("NO_REWARD", "TRAINING_ALARM", "NON_FINITE")  # going on would end the same way
 
 
 def train(output: Output, flags: TrainFlags) -> OperationResult:
@@ -99,7 +100,7 @@ def _run(output: Output, flags: TrainFlags, request: TrainingRequest, trainings:
         try:
             report = _train(output, run, secrets, curves)
         except OsmosisError as error:
-            if run.store.latest(lambda _: None) is not None:
+            if error.error_code not in _FINAL and run.store.latest(lambda _: None) is not None:
                 error.message += f"\nThe steps before are kept. Go on:\n  {continuation(flags, run.name)}"
             raise
     return run_result(report, flags, request, read_curves(run.run_dir), origin)

@@ -37,8 +37,9 @@ def plan_fields(run: TrainingRun) -> Fields:
     )
     refills = f" (up to {plan.refill_rollouts:,} more where groups teach nothing)" if plan.refill_rollouts else ""
     rows.append(("Rollouts", f"{plan.rollouts:,}{refills}"))
-    rows.append(("Tokens", f"about {count_text(plan.tokens)}" if plan.tokens is not None else _UNKNOWN))
-    rows.append(("Time", f"about {duration_text(plan.seconds)}" if plan.seconds is not None else _UNKNOWN))
+    guess = " (a guess: nothing was trained here before)" if plan.assumed else ""
+    rows.append(("Tokens", f"about {count_text(plan.tokens)}{guess}" if plan.tokens is not None else _UNKNOWN))
+    rows.append(("Time", f"about {duration_text(plan.seconds)}{guess}" if plan.seconds is not None else _UNKNOWN))
     rows.append(("Cost", "$0 (the model runs on this machine)"))
     rows.append(("Checkpoints", f"every {plural(config.checkpoint_save_freq, 'step')}, and the last"))
     rows.append(("Output", path_text(run.run_dir)))

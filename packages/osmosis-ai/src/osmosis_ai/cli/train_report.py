@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sized
-from pathlib import Path
+from collections.abc import Mapping, Sized
 from typing import TYPE_CHECKING, Any
 
+from osmosis_ai.cli.eval_report import cause_table
 from osmosis_ai.cli.figures import duration_text, path_text, plural, reward_text
 from osmosis_ai.cli.results import Block, Cell, Fields, OperationResult, Status, Text
 from osmosis_ai.cli.training_curves import Curves, metric_graphs, reward_plot
-from osmosis_ai.evaluation.statistics import Estimate, mean, rate_estimate, t_estimate
+from osmosis_ai.cli.training_rollouts import RolloutFacts, read_rollouts
+from osmosis_ai.evaluation.statistics import Estimate, mean
 
 if TYPE_CHECKING:
     from osmosis_trainer.training import TrainingReport, TrainingRequest
@@ -35,10 +34,12 @@ def run_result(
         message = f"Stopped after step {report.steps:,} of {report.steps_total:,}; everything so far is kept."
     else:
         message = f"Trained {plural(report.steps, 'step')}. {_verdict(report)}"
-    blocks: list[Block] = [_figures(report)]
+    facts = read_rollouts(report.run_dir)
+    blocks: list[Block] = [cause_table(facts.causes)] if facts.causes else []
+    blocks.append(_figures(report, facts))
     if len(report.training_reward) > 1:
         blocks = [reward_plot(curves, title="Reward"), metric_graphs(curves), *blocks]
-    return _result(report, flags, request, origin, status, message.strip(), blocks)
+    return _result(report, facts, flags, request, origin, status, message.strip(), blocks)
 
 
 def noop_result(
@@ -47,7 +48,8 @@ def noop_result(
     """The result when every step was trained before: nothing ran."""
     further = "raise total_epochs" + ("." if flags.max_steps is None else " or --max-steps.")
     message = f"Nothing to train: {report.run_name} is finished. To train it further: {further}"
-    return _result(report, flags, request, origin, "noop", message, [_figures(report)])
+    facts = read_rollouts(report.run_dir)
+    return _result(report, facts, flags, request, origin, "noop", message, [_figures(report, facts)])
 
 
 def continuation(flags: TrainFlags, name: str) -> str:
@@ -67,22 +69,9 @@ def continuation(flags: TrainFlags, name: str) -> str:
     return shlex.join([*words, "--resume"])
 
 
-def validation_estimates(run_dir: Path) -> dict[int, Estimate]:
-    """The mean reward of each validation pass over its rows, with its 95 % interval, by the steps trained before it."""
-    rewards: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for record in _records(run_dir / "rollouts.jsonl"):
-        if record.get("phase") == "validation" and isinstance(record.get("reward"), int | float):
-            rewards[int(record["step"])][int(record["row"])].append(float(record["reward"]))
-    found = {}
-    for step in sorted(rewards):
-        means = [mean(values) for values in rewards[step].values()]
-        rates = all(reward in (0.0, 1.0) for values in rewards[step].values() for reward in values)
-        found[step] = rate_estimate(means) if rates else t_estimate(means)
-    return found
-
-
 def _result(
     report: TrainingReport,
+    facts: RolloutFacts,
     flags: TrainFlags,
     request: TrainingRequest,
     origin: Origin | None,
@@ -99,7 +88,7 @@ def _result(
         operation="train.run",
         status=status,
         message=message,
-        resource=_resource(report, request, origin),
+        resource=_resource(report, facts, request, origin),
         blocks=blocks,
         next_steps=_next_steps(report, flags, request),
         next_steps_structured=structured,
@@ -135,18 +124,18 @@ def _few(values: Sized) -> int:
     return max(1, min(_WINDOW, len(values) // 2))
 
 
-def _figures(report: TrainingReport) -> Fields:
+def _figures(report: TrainingReport, facts: RolloutFacts) -> Fields:
     rows: list[tuple[str, Cell]] = [
         ("Run", report.run_name),
         ("Steps", f"{report.steps:,} of {report.steps_total:,}"),
-        ("Rollouts", f"{report.examples:,}"),
+        ("Rollouts", facts.outcomes),
     ]
     before, after = _first_and_last(report.training_reward)
     if before is not None and after is not None:
         few = _few(report.training_reward)
         which = f"means of the first and last {few} steps" if few > 1 else "first and last step"
         rows.append(("Training Reward", _moved(before, after, which)))
-    estimates = validation_estimates(report.run_dir)
+    estimates = facts.validation
     if len(estimates) > 1:
         first, last = estimates[min(estimates)], estimates[max(estimates)]
         rows.append(("Validation Reward", _moved(first.mean, last.mean, _intervals(first, last))))
@@ -205,7 +194,9 @@ def _eval_config(request: TrainingRequest) -> str:
     return "<eval config>"
 
 
-def _resource(report: TrainingReport, request: TrainingRequest, origin: Origin | None) -> dict[str, Any]:
+def _resource(
+    report: TrainingReport, facts: RolloutFacts, request: TrainingRequest, origin: Origin | None
+) -> dict[str, Any]:
     resource: dict[str, Any] = {
         "run_name": report.run_name,
         "status": report.status,
@@ -223,10 +214,15 @@ def _resource(report: TrainingReport, request: TrainingRequest, origin: Origin |
                 "rows": estimate.rows,
                 **({"low": estimate.interval.low, "high": estimate.interval.high} if estimate.interval else {}),
             }
-            for step, estimate in validation_estimates(report.run_dir).items()
+            for step, estimate in facts.validation.items()
         ],
         "checkpoints": [
             {"checkpoint_step": step, "path": str(path)} for step, path in sorted(report.checkpoints.items())
+        ],
+        "outcomes": dict(facts.kinds),
+        "causes": [
+            {"fault": str(cause.fault), "code": cause.code, "message": cause.message, "count": cause.count}
+            for cause in facts.causes
         ],
         "model_path": report.model_path,
         "cost_usd": 0.0,
@@ -239,15 +235,3 @@ def _resource(report: TrainingReport, request: TrainingRequest, origin: Origin |
 
 def _points(values: Mapping[int, float]) -> list[dict[str, float]]:
     return [{"step": step, "value": values[step]} for step in sorted(values)]
-
-
-def _records(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The whole lines of a file of JSON objects."""
-    try:
-        stream = path.open("rb")
-    except FileNotFoundError:
-        return
-    with stream:
-        for line in stream:
-            if line.endswith(b"\n"):
-                yield json.loads(line)

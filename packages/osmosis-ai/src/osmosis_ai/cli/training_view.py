@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from osmosis_ai.cli.eval_report import cause_table
 from osmosis_ai.cli.figures import path_text, reward_text, value_text
 from osmosis_ai.cli.results import Block, Cell, Column, DetailResult, Fields, Table, Text
 from osmosis_ai.cli.training_curves import (
@@ -20,36 +21,54 @@ from osmosis_ai.cli.training_curves import (
     read_curves,
     reward_plot,
 )
+from osmosis_ai.cli.training_rollouts import read_rollouts
 
 
-def view_training(run_dir: Path, given: str) -> DetailResult:
+def view_training(run_dir: Path) -> DetailResult:
     """The result of `train view`.
-
-    Args:
-        run_dir: The run's directory.
-        given: The run as the user named it.
 
     Raises:
         ValidationError: A file of the run is damaged.
     """
     curves = read_curves(run_dir)
+    facts = read_rollouts(run_dir)
     checkpoints = checkpoint_steps(run_dir)
+    manifest = read_object(run_dir / "manifest.json") or {}
+    inputs = manifest.get("inputs") or {}
+    model = str(inputs.get("model_path", ""))
     fields: list[tuple[str, Cell]] = [("Run", run_dir.name)]
+    fields += [("Model", f"{model} ({inputs.get('engine')})")] if model else []
+    fields += [("Config", str(manifest["config_path"]))] if "config_path" in manifest else []
     fields.append(("Steps", f"{curves.step:,}"))
+    if facts.kinds:
+        fields.append(("Rollouts", facts.outcomes))
     fields += change_fields(curves)
     if checkpoints:
         fields.append(("Checkpoints", ", ".join(str(step) for step in checkpoints)))
     fields.append(("Output", path_text(run_dir)))
-    blocks: list[Block] = [Fields(fields)]
+    blocks: list[Block] = [cause_table(facts.causes)] if facts.causes else []
+    blocks.append(Fields(fields))
     hints: list[str] = []
     if curves:
         blocks += [reward_plot(curves, title="Reward"), metric_graphs(curves, title="Metrics"), metric_table(curves)]
     else:
         hints.append(f"{run_dir.name} has no metrics yet; they come with its first step.")
     if checkpoints:
-        hints.append(f"Evaluate it: osmosis eval run <config> --model osmosis/nano@{given}/{checkpoints[-1]}")
+        adapter = path_text(run_dir / "checkpoints" / f"step_{checkpoints[-1]}")
+        named = model.startswith("osmosis/") and run_dir.parts[-3:-1] == (".osmosis", "trainings")
+        name = f"{model}@{run_dir.name}/{checkpoints[-1]}" if named else adapter
+        hints.append(f"Evaluate it: osmosis eval run <eval config> --model {name}")
     data = {
-        "training_run": {"name": run_dir.name, "current_step": curves.step, "output_path": str(run_dir)},
+        "training_run": {
+            "name": run_dir.name,
+            "model_name": model or None,
+            "dataset_name": (manifest.get("dataset") or {}).get("name"),
+            "rollout_name": (inputs.get("rollout") or {}).get("name"),
+            "created_at": manifest.get("created_at"),
+            "current_step": curves.step,
+            "output_path": str(run_dir),
+        },
+        "outcomes": dict(facts.kinds),
         "summary": summary(curves),
         "metrics": [
             {"key": EXPORTED.get(name, name), "title": TITLES.get(name, name), "data": _data(curves, name)}

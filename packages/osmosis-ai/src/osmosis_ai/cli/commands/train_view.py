@@ -29,4 +29,4 @@ def command(run: str) -> DetailResult:
     from osmosis_ai.cli.runs import find_run
     from osmosis_ai.cli.training_view import view_training
 
-    return view_training(find_run(run, "trainings"), run)
+    return view_training(find_run(run, "trainings"))

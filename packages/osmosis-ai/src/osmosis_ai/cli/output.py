@@ -106,8 +106,8 @@ class Output:
                 details={
                     "prompt": question,
                     "summary": dict(summary),
-                    "notes": list(notes),
-                    "warnings": list(warnings),
+                    **({"notes": list(notes)} if notes else {}),
+                    **({"warnings": list(warnings)} if warnings else {}),
                 },
             )
         from osmosis_ai.cli.prompts import confirm

@@ -46,12 +46,14 @@ class Page:
         total_count: How many there are in all.
         has_more: Whether more follow.
         next_offset: Where they begin.
+        reply: The last reply, for what it says beside the list.
     """
 
     items: list[Record]
     total_count: int
-    has_more: bool = False
-    next_offset: int | None = None
+    has_more: bool
+    next_offset: int | None
+    reply: Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +220,9 @@ class PlatformClient:
             total = max(reply.integer("total_count", 0), len(items))
             following = reply.maybe_int("next_offset")
             if not fetch_all:
-                return Page(items, total, reply.flag("has_more"), following)
+                return Page(items, total, reply.flag("has_more"), following, reply)
             if following is None or not found or following <= offset:
-                return Page(items, total)
+                return Page(items, total, has_more=False, next_offset=None, reply=reply)
             offset = following
 
     def logs(self, path: str, *, limit: int, cursor: str | None = None) -> LogPage:

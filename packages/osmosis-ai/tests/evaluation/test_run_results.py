@@ -153,13 +153,21 @@ def test_flips_come_first_losses_before_gains_with_both_positions(tmp_path: Path
 
 def test_rewards_between_zero_and_one_get_a_test_of_their_own(tmp_path: Path) -> None:
     a = make(tmp_path, "a", {row: [row / 10] for row in range(10)}, threshold=0.5)
-    b = make(tmp_path, "b", {row: [row / 10 + 0.01] for row in range(10)}, threshold=0.5)
+    b = make(tmp_path, "b", {row: [row / 10 + 0.01 * (1 + row % 2)] for row in range(10)}, threshold=0.5)
     result = compare(a, b)
     assert result.rewards is not None
-    assert result.rewards.mean == pytest.approx(0.01)
+    assert result.rewards.mean == pytest.approx(0.015)
     assert result.rewards.p_value == pytest.approx(2 / 1024)
     assert result.rewards.interval is not None
     assert result.flips == ()
+
+
+def test_changes_that_are_all_alike_get_no_interval_of_no_width(tmp_path: Path) -> None:
+    a = make(tmp_path, "a", {row: [row / 10] for row in range(4)}, threshold=0.5)
+    b = make(tmp_path, "b", {row: [row / 10 + 0.01] for row in range(4)}, threshold=0.5)
+    result = compare(a, b)
+    assert result.rewards is not None
+    assert (result.rewards.interval, result.rewards.p_value) == (None, 2 / 16)
 
 
 def test_rows_with_several_attempts_are_compared_by_their_rates(tmp_path: Path) -> None:

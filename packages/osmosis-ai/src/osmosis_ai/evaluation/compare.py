@@ -7,6 +7,7 @@ infrastructure say nothing about the agent and are left out, and counted.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -62,8 +63,8 @@ class Difference:
     """B minus A over the rows compared.
 
     Attributes:
-        interval: 95 % Student t interval of the mean over rows; None when fewer than two rows are compared, or none
-            differs.
+        interval: 95 % Student t interval of the mean over rows; None when fewer than two rows are compared, or all
+            changed alike.
         p_value: Two-sided sign-flip permutation test; None when nothing is compared.
         exact: Whether all sign patterns were counted.
     """
@@ -217,7 +218,7 @@ def _check_datasets(a: RunResults, b: RunResults, any_dataset: bool, warnings: l
         text = f"Runs '{a.name}' and '{b.name}' used different datasets ({first[:12]} and {second[:12]})"
         if not any_dataset:
             raise ValidationError(
-                f"{text}, so row numbers do not mean the same. Compare runs of one dataset, or allow it explicitly.",
+                f"{text}, so row numbers do not mean the same. Compare runs of one dataset, or allow it with --any-dataset.",
                 details={"a_sha256": first, "b_sha256": second},
             )
         warnings.append(f"{text}; rows are matched by position.")
@@ -247,7 +248,9 @@ def _difference(changes: list[float]) -> Difference | None:
         return None
     test = stats.sign_flip(changes)
     estimate = stats.t_estimate(changes)
-    interval = estimate.interval if test.differing_rows else None
+    interval = estimate.interval
+    if interval is not None and math.isclose(*interval, rel_tol=1e-9):
+        interval = None  # changes that are all alike say nothing about their spread
     return Difference(
         estimate.mean,
         estimate.standard_error,

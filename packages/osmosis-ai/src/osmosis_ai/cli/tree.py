@@ -125,6 +125,20 @@ TREE: Mapping[str, Entry] = {
         panel=WORKFLOW,
     ),
     "upgrade": Entry("Upgrade osmosis-ai to the latest release.", "upgrade", panel=PLATFORM),
+    "auth": Entry(
+        "Log in and out.",
+        entries={
+            "login": Entry("Log in in a browser, or with a personal token.", "auth_login"),
+            "logout": Entry("Take the login back and forget it.", "auth_logout"),
+            "whoami": Entry("Show the account and where its login comes from.", "auth_whoami"),
+        },
+        panel=PLATFORM,
+    ),
+    "workspace": Entry(
+        "Work with the account's workspaces.",
+        entries={"list": Entry("List the account's workspaces.", "workspace_list")},
+        panel=PLATFORM,
+    ),
     "secret": Entry(
         "Work with the secrets that runs use.",
         entries={

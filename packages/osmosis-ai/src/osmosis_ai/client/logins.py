@@ -22,7 +22,6 @@ from osmosis_ai.errors import OsmosisError, ValidationError
 
 VERSION = 2
 STORE_VARIABLE = "OSMOSIS_TOKEN_STORE"
-_LEGACY_ACCOUNT = "default"
 
 type TokenStore = Literal["keyring", "file"]
 type StoreMode = Literal["auto", "keyring", "file"]
@@ -69,13 +68,13 @@ class Login:
 
     def keyring_accounts(self) -> list[str]:
         """Where its token may be in the keyring, the likeliest first."""
-        from osmosis_ai.client.system_keyring import account_name
+        from osmosis_ai.client.system_keyring import account_name, legacy_accounts
 
         accounts = [self.keyring_account] if self.keyring_account else []
         if not accounts and self.token_id:
             accounts = [account_name(self.platform_url, self.token_id)]
         if self.platform_url == PRODUCTION_URL and not self.keyring_account:
-            accounts += [_LEGACY_ACCOUNT, self.user.email]
+            accounts += [*legacy_accounts(), self.user.email]
         return accounts
 
     def read_token(self) -> str:
@@ -132,6 +131,15 @@ def load_login(platform_url: str) -> Login | None:
     """
     platforms = _platforms(_read_file())
     return _login(platform_url, platforms[platform_url]) if platform_url in platforms else None
+
+
+def check_file() -> None:
+    """Make sure that a login can be added to the file as it is.
+
+    Raises:
+        OsmosisError: CREDENTIALS_UNAVAILABLE, CREDENTIALS_PARSE_FAILED or CREDENTIALS_VERSION_CHANGED.
+    """
+    _platforms(_read_file())
 
 
 def save_login(login: Login, token: str, mode: StoreMode) -> Login:

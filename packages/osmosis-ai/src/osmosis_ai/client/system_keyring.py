@@ -21,6 +21,11 @@ def account_name(platform_url: str, token_id: str | None) -> str:
     return f"platform:{hashlib.sha256(platform_url.encode()).hexdigest()[:_DIGITS]}:{of_token[:_DIGITS]}"
 
 
+def legacy_accounts() -> list[str]:
+    """Accounts that older clients used for the production platform, beside the user's e-mail address."""
+    return ["default"]
+
+
 def is_usable() -> bool:
     """Whether there is a keyring that keeps what it is given."""
     try:

@@ -1,0 +1,323 @@
+"""Logging in and out: the device flow, a personal token, and what becomes of the login that was there before.
+
+Owns: the order in which tokens are stored and taken back, so that none is lost on the way. How a person is told the
+code, and asked, is the caller's.
+"""
+
+# ruff: noqa: S105 - names of stores, not passwords
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from osmosis_ai.client import logins
+from osmosis_ai.client.account import Account, base_headers, object_of, read_account, revoke, verify
+from osmosis_ai.client.credentials import Credential, require_sendable
+from osmosis_ai.client.http import failure_text, httpx_module, make_client
+from osmosis_ai.client.refusals import refusal, upgrade_required
+from osmosis_ai.client.session import API_PREFIX, warn_of_version
+from osmosis_ai.client.wire import Record
+from osmosis_ai.errors import AuthRequiredError, OsmosisError, PlatformError
+
+if TYPE_CHECKING:
+    import httpx
+
+    from osmosis_ai.client.logins import Login
+    from osmosis_ai.client.session import Warn
+
+_LONGEST_WAIT_S = 900.0
+_SLOW_DOWN_S = 5.0
+_SLOWEST_INTERVAL_S = 30.0
+_POLL_TIMEOUT_S = 30.0
+_METADATA_TROUBLE = frozenset({"CREDENTIALS_PARSE_FAILED", "CREDENTIALS_VERSION_CHANGED"})
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCode:
+    """What a person needs to allow this machine.
+
+    Attributes:
+        user_code: Typed or compared in the browser.
+        uri: The page.
+        complete_uri: The page with the code in it, where the platform has one.
+    """
+
+    user_code: str
+    uri: str
+    complete_uri: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedOut:
+    """What logging out did.
+
+    Attributes:
+        revoked: Whether the platform took the token back.
+    """
+
+    revoked: bool
+
+
+def login_with_token(
+    platform_url: str, token: str, *, warn: Warn, environ: Mapping[str, str] | None = None
+) -> tuple[Account, Login]:
+    """Verify a personal token and store it.
+
+    Raises:
+        OsmosisError: The token is not accepted, or cannot be stored; the login before stays.
+    """
+    mode = _ready(platform_url, os.environ if environ is None else environ)
+    require_sendable(token, "The value of --token")
+    account = verify(Credential(token, platform_url, "file"), warn=warn)
+    return account, _store(account, platform_url, token, mode, warn)
+
+
+def login_with_device(
+    platform_url: str,
+    show: Callable[[DeviceCode], None],
+    *,
+    warn: Warn,
+    environ: Mapping[str, str] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> tuple[Account, Login]:
+    """Let a person allow this machine in a browser, and store the token that comes of it.
+
+    Args:
+        platform_url: The platform.
+        show: Tells the person the code.
+        warn: Gets warnings.
+        environ: The environment.
+        sleep: Waits between questions.
+
+    Raises:
+        AuthRequiredError: It was declined, or nobody answered in time.
+        OsmosisError: The platform cannot do it, or the token cannot be stored (it is taken back then).
+    """
+    mode = _ready(platform_url, os.environ if environ is None else environ)
+    with make_client(platform_url) as client:
+        begun = Record(_post(client, platform_url, "/device/authorize", {"deviceName": platform.node()}, warn), "login")
+        device_code = begun.text("device_code")
+        show(DeviceCode(begun.text("user_code"), begun.text("verification_uri"),
+                        begun.maybe_text("verification_uri_complete")))  # fmt: skip
+        lifetime = min(_LONGEST_WAIT_S, begun.maybe_number("expires_in") or _LONGEST_WAIT_S)
+        interval = max(0.0, float(begun.maybe_number("interval") or _SLOW_DOWN_S))
+        granted = _poll(client, platform_url, device_code, lifetime, interval, warn, sleep)
+    token = Record(granted, "login").text("token")
+    account = None
+    try:
+        require_sendable(token, "The platform's token")
+        account = read_account(granted, "login")
+        return account, _store(account, platform_url, token, mode, warn)
+    except BaseException:
+        token_id = account.token_id if account else granted.get("token_id")
+        if isinstance(token_id, str) and token_id and (failure := revoke(platform_url, token, token_id)):
+            warn(f"The new token could not be taken back: {failure}.", "TOKEN_REVOKE_FAILED")
+        raise
+
+
+def logout(platform_url: str, *, warn: Warn) -> LoggedOut:
+    """Take the stored login of a platform back and forget it; what cannot be read is set aside.
+
+    Nothing of the network stops it: a token that cannot be taken back is a warning.
+
+    Raises:
+        OsmosisError: The login cannot be removed: KEYRING_CLEANUP_FAILED, KEYRING_UNAVAILABLE, CREDENTIALS_UNAVAILABLE.
+    """
+    try:
+        login = logins.load_login(platform_url)
+    except OsmosisError as error:
+        if error.error_code not in _METADATA_TROUBLE:
+            raise
+        backup = logins.set_aside(platform_url)
+        warn(f"Saved logins that cannot be read were moved to {backup}.", "CREDENTIALS_METADATA_BACKED_UP")
+        _forget_in_keyring(platform_url, None)
+        return LoggedOut(revoked=False)
+    if login is None:
+        return LoggedOut(revoked=False)
+    revoked = _take_back(login, warn)
+    _forget_in_keyring(platform_url, login)
+    logins.remove_login(platform_url)
+    return LoggedOut(revoked)
+
+
+def _ready(platform_url: str, environ: Mapping[str, str]) -> logins.StoreMode:
+    """Check, before anything is asked of anybody, that a login can be stored.
+
+    Raises:
+        OsmosisError: The store is misnamed or missing, or the file of logins is damaged.
+    """
+    mode = logins.store_mode(environ)
+    if mode == "keyring":
+        from osmosis_ai.client import system_keyring
+
+        if not system_keyring.is_usable():
+            raise system_keyring.missing_keyring()
+    logins.check_file()
+    return mode
+
+
+def _store(account: Account, platform_url: str, token: str, mode: logins.StoreMode, warn: Warn) -> Login:
+    """Store the new login, then take the one before back."""
+    before = _previous(platform_url)
+    stored = logins.save_login(account.as_login(platform_url), token, mode)
+    if stored.token_store == "file" and mode == "auto":
+        warn(
+            f"No usable system keyring was found, so the token was saved in {logins.credentials_path()}, which only you"
+            " can read. Set OSMOSIS_TOKEN_STORE=keyring to insist on a keyring, or =file to choose the file.",
+            "KEYRING_UNAVAILABLE",
+        )
+    if before is not None:
+        _retire(*before, stored, token, warn)
+    return stored
+
+
+def _previous(platform_url: str) -> tuple[Login, str | None] | None:
+    """The login that is about to be replaced, with its token where it can be read."""
+    try:
+        login = logins.load_login(platform_url)
+    except OsmosisError:
+        return None
+    if login is None:
+        return None
+    try:
+        return login, login.read_token()
+    except OsmosisError:
+        return login, None
+
+
+def _retire(before: Login, old_token: str | None, stored: Login, token: str, warn: Warn) -> None:
+    if old_token is not None and old_token != token and not before.is_expired():
+        _take_back(before, warn, old_token)
+    if before.token_store == "keyring":
+        from osmosis_ai.client import system_keyring
+
+        for account in before.keyring_accounts():
+            if account == stored.keyring_account:
+                continue
+            try:
+                system_keyring.remove(account)
+            except OsmosisError as error:
+                warn(error.message, "KEYRING_CLEANUP_FAILED")
+                break
+
+
+def _take_back(login: Login, warn: Warn, token: str | None = None) -> bool:
+    """Ask the platform to forget a login's token; whether it did."""
+    if login.is_expired():
+        return False
+    try:
+        token = token or login.read_token()
+        token_id = login.token_id
+        if token_id is None:
+            token_id = verify(Credential(token, login.platform_url, login.token_store), warn=warn).token_id
+    except AuthRequiredError:
+        return True  # the platform does not accept it any more
+    except OsmosisError as error:
+        warn(f"The token was not taken back on the platform: {error.message}", _take_back_code(error))
+        return False
+    if token_id is None:
+        warn("The platform gave the token no id, so it cannot be taken back; it ends by itself.", "TOKEN_REVOKE_FAILED")
+        return False
+    failure = revoke(login.platform_url, token, token_id)
+    if failure is not None:
+        warn(f"The token was not taken back on the platform: {failure}.", "TOKEN_REVOKE_FAILED")
+    return failure is None
+
+
+def _take_back_code(error: OsmosisError) -> str:
+    kept = ("TOKEN_NOT_FOUND", "KEYRING_UNAVAILABLE")
+    return error.error_code if error.error_code in kept else "TOKEN_REVOKE_FAILED"
+
+
+def _forget_in_keyring(platform_url: str, login: Login | None) -> None:
+    """Remove the keyring's entries of a login; without one, the entries that older clients made.
+
+    Raises:
+        OsmosisError: The keyring refuses, or is needed and missing.
+    """
+    from osmosis_ai.client import system_keyring
+
+    if login is not None and login.token_store == "file":
+        return
+    accounts = login.keyring_accounts() if login else system_keyring.legacy_accounts()
+    if not system_keyring.is_usable():
+        raise system_keyring.missing_keyring("saved credentials could not be removed")
+    for account in accounts:
+        system_keyring.remove(account)
+
+
+def _post(client: httpx.Client, platform_url: str, path: str, body: Mapping[str, Any], warn: Warn) -> dict[str, Any]:
+    """One call of the device flow that must succeed."""
+    try:
+        reply = _send(client, platform_url, path, body, _POLL_TIMEOUT_S)
+    except httpx_module().TimeoutException as error:
+        raise PlatformError(f"Cannot reach the platform at {platform_url}: {failure_text(error)}.") from None
+    if not reply.is_success:
+        raise _refused(reply)
+    warn_of_version(reply.headers, warn)
+    return object_of(reply)
+
+
+def _send(
+    client: httpx.Client, platform_url: str, path: str, body: Mapping[str, Any], timeout: float
+) -> httpx.Response:
+    httpx = httpx_module()
+    try:
+        return client.post(
+            f"{platform_url}{API_PREFIX}{path}", content=json.dumps(body).encode(), headers=base_headers(),
+            timeout=timeout,
+        )  # fmt: skip
+    except httpx.TimeoutException:
+        raise
+    except httpx.HTTPError as error:
+        raise PlatformError(f"Cannot reach the platform at {platform_url}: {failure_text(error)}.") from None
+
+
+def _poll(
+    client: httpx.Client,
+    platform_url: str,
+    device_code: str,
+    lifetime: float,
+    interval: float,
+    warn: Warn,
+    sleep: Callable[[float], None],
+) -> dict[str, Any]:
+    """Ask until the person has decided."""
+    httpx = httpx_module()
+    end = time.monotonic() + lifetime
+    while (left := end - time.monotonic()) > 0:
+        try:
+            timeout = max(1.0, min(_POLL_TIMEOUT_S, left))
+            reply = _send(client, platform_url, "/device/token", {"device_code": device_code}, timeout)
+        except httpx.TimeoutException:
+            continue
+        if reply.is_success:
+            warn_of_version(reply.headers, warn)
+            return object_of(reply)
+        match object_of(reply).get("error"):
+            case "authorization_pending":
+                pass
+            case "slow_down":
+                interval = min(_SLOWEST_INTERVAL_S, interval + _SLOW_DOWN_S)
+            case "access_denied":
+                raise AuthRequiredError("The login was declined in the browser.")
+            case "expired_token":
+                break
+            case _:
+                raise _refused(reply)
+        sleep(min(interval, max(0.0, end - time.monotonic())))
+    raise AuthRequiredError("Nobody allowed the login in time. Run 'osmosis auth login' to get a new code.")
+
+
+def _refused(reply: httpx.Response) -> OsmosisError:
+    body = object_of(reply)
+    if reply.status_code == 426:
+        return upgrade_required(body)
+    if reply.status_code == 404:
+        return PlatformError("No Osmosis platform answers at this address (HTTP 404). Check OSMOSIS_PLATFORM_URL.")
+    return refusal(reply.status_code, body, reply.text, environment_token=False)

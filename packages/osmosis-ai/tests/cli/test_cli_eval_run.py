@@ -95,6 +95,7 @@ def test_nothing_graded_ends_with_1_and_the_causes(env, tmp_path: Path):
     assert done.status == 1
     assert "Why rollouts failed" in done.stdout
     assert "Nothing was graded: all 2 rollouts failed." in done.stdout
+    assert "95% interval" not in done.stdout
     as_json = osmosis("--json", *RUN, "-y", "--name", "s", cwd=work, env=env)
     assert (as_json.status, as_json.json["status"]) == (1, "partial")
     assert as_json.json["resource"]["causes"][0]["count"] == 2

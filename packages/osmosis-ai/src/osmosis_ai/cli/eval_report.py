@@ -164,7 +164,8 @@ def _figures(report: RunReport) -> Fields:
     ]
     if completed := metrics.get("completed_samples", 0):
         counted = f"{metrics['passed']:,} of {completed:,}, reward ≥ {metrics['pass_threshold']:g}"
-        rows.append(("Pass Rate", f"{rate_text(metrics['pass_rate'])}  ({counted}{_rate_interval(report.figures)})"))
+        interval = _rate_interval(report.figures) if report.succeeded else ""  # without a reward there is no estimate
+        rows.append(("Pass Rate", f"{rate_text(metrics['pass_rate'])}  ({counted}{interval})"))
     if stats := metrics.get("reward_stats"):
         spread = f"median {reward_text(stats['median'])}, {reward_text(stats['min'])} to {reward_text(stats['max'])}"
         rows.append(("Reward", f"{reward_text(stats['mean'])}{_reward_interval(report.figures)}  ({spread})"))

@@ -168,7 +168,7 @@ async def test_answers_stream_in_pieces_that_add_up(nano):
     request = ask("Repeat: one two three four five six seven", tools=None, temperature=3.0, max_tokens=400)
     pieces = [delta async for delta in nano.chat(request)]
     texts = [piece.delta["content"] for piece in pieces if piece.delta.get("content")]
-    ids = [i for i in pieces[-1].tokens.ids if i not in nano._stop_ids]
+    ids = [i for i in pieces[-1].tokens.ids if i not in nano._files.stops]
     assert "".join(texts) == nano.tokenizer.decode(ids)
     assert [piece.finish_reason is not None for piece in pieces] == [False] * (len(pieces) - 1) + [True]
 

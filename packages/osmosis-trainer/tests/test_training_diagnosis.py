@@ -16,7 +16,7 @@ def sample(reward: float | None = None, *, fault: Fault | None = None, cut: bool
     outcome = Outcome.GRADED if reward is not None else Outcome.FAILED if fault else Outcome.SKIPPED
     failure = Failure(fault, "x", "it broke.") if fault else None
     tree = TokenTree((Node(None, (1, 2), (3, 4), (-1.0, -1.0), "v1", cut, 0),))
-    notes = RolloutNotes(more.pop("unparsed", 0), more.pop("long_prompt", None))
+    notes = RolloutNotes(more.pop("unparsed", 0), 0, more.pop("long_prompt", None))
     return Sample(0, "r", outcome, reward, failure, more.pop("tree", tree), notes, "v1", **more)
 
 

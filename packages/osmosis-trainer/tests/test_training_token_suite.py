@@ -28,12 +28,20 @@ AGAIN = {"role": "user", "content": "Sure?"}
 SYSTEM = {"role": "system", "content": "Be brief. 日本 🙂"}
 TOOLS = [{"type": "function", "function": {"name": "multiply", "parameters": {"type": "object", "properties": {}}}}]
 
-# Shows an assistant's past thinking to nobody, as Qwen3's template does.
+# Writes an assistant's thinking until the user speaks again, as Qwen3's template does.
 FORGETS_THINKING = """{%- for m in messages -%}<|im_start|>{{ m.role }}
-{% if m.role == 'assistant' and '</think>' in m.content and not loop.last %}{{ m.content.split('</think>')[-1] }}\
-{%- else %}{{ m.content }}{% endif %}<|im_end|>
+{% if m.role == 'assistant' and m.reasoning_content and (loop.last or messages[loop.index].role == 'tool') -%}
+<think>
+{{ m.reasoning_content.strip() }}
+</think>
+
+{% endif -%}{{ m.content.lstrip() }}
+{%- for call in m.tool_calls or [] -%}<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments }}}
+</tool_call>{%- endfor -%}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
+NEVER_WRITES_THINKING = FORGETS_THINKING.replace("m.reasoning_content and", "false and")
 
 
 class Scripted:
@@ -255,14 +263,46 @@ async def test_thinking_that_the_agent_drops_begins_a_branch(stage):
         assert message["content"]
 
 
-async def test_thinking_that_the_template_drops_begins_a_branch(stage):
+async def test_thinking_is_told_apart_from_the_answer_and_dropped_by_the_template_at_the_next_question(stage):
     async with stage(FORGETS_THINKING) as s:
         s.engine.says("<think>\nhm\n</think>\n\nIt is 12.", "Yes.", "Really.")
-        tree = await chat(s, turns=3)
+        message = await s.agent.ask([USER])
+        assert (message["reasoning_content"].strip(), message["content"].strip()) == ("hm", "It is 12.")
+        second = await s.agent.ask([USER, message, AGAIN])
+        await s.agent.ask([USER, message, AGAIN, second, AGAIN])
+        tree = await s.tree()
         # the second turn cannot see the thinking, the third continues the second
-        assert len(tree.branches) == 2
         assert [node.parent for node in tree.nodes] == [None, None, 1]
         assert "hm" not in s.engine.tokenizer.decode(tree.branches[1].tokens)
+
+
+@pytest.mark.parametrize("replayed", [True, False], ids=["by the agent", "by the gateway"])
+async def test_thinking_that_led_to_a_call_is_kept(stage, replayed):
+    async with stage(FORGETS_THINKING) as s:
+        call = '<tool_call>\n{"name": "multiply", "arguments": {"a": 3}}\n</tool_call>'
+        s.engine.says(f"<think>\nhm\n</think>\n\n{call}", "<think>\n\n</think>\n\nIt is 12.")
+        message = await s.agent.ask([USER], tools=TOOLS)
+        if not replayed:
+            del message["reasoning_content"]
+        reply = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "12"}
+        await s.agent.ask([USER, message, reply], tools=TOOLS)
+        assert len((await s.tree()).branches) == 1
+
+
+async def test_a_template_that_never_writes_thinking_begins_a_branch(stage):
+    async with stage(NEVER_WRITES_THINKING + "{# </think> #}") as s:
+        s.engine.says("<think>\nhm\n</think>\n\nIt is 12.", "Yes.")
+        message = await s.agent.ask([USER])
+        await s.agent.ask([USER, message, AGAIN])
+        assert [node.parent for node in (await s.tree()).nodes] == [None, None]
+
+
+async def test_an_answer_cut_in_its_thinking_has_no_content(stage):
+    async with stage(FORGETS_THINKING) as s:
+        s.engine.says("<think>\nand so on </th", ends=False)
+        message = await s.agent.ask([USER])
+        assert (message["content"] or "", message["reasoning_content"]) == ("", "and so on </th")
+        await s.tree()
 
 
 async def test_sub_agents_that_take_turns_are_two_branches(stage):

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from osmosis_ai.errors import ValidationError
 from osmosis_ai.gateway.policy import ChatDelta, ChatRequest, PolicyError, TokenSpan, Usage
 
 from osmosis_trainer.adapters import adapted_weights
+from osmosis_trainer.chat.files import ChatFiles, read_chat_files
 from osmosis_trainer.chat.parse import AnswerParser, StopTexts
+from osmosis_trainer.chat.reasoning import OPEN as OPEN_THINKING
+from osmosis_trainer.chat.reasoning import Part, Thinking
 from osmosis_trainer.chat.session import ChatSession, Prompt
-from osmosis_trainer.chat.template import ChatTemplate, normalise
-from osmosis_trainer.chat.tokens import TextTokenizer
+from osmosis_trainer.chat.template import normalise
 from osmosis_trainer.engine.sampler import SampledPiece, Sampler, SampleRequest
 from osmosis_trainer.engine.sampling import SamplingParams, noise_key
 from osmosis_trainer.engine.weights import fuse, read_parameters, read_shape
@@ -49,11 +50,13 @@ class OpenRollout:
         chat: The tokens of its conversations.
         asked: How often each conversation was asked.
         unparsed_calls: Tool calls of the model's that could not be read, and so stayed text.
+        unfinished_thoughts: Answers that ended while the model thought.
     """
 
     chat: ChatSession
     asked: Counter[bytes] = field(default_factory=Counter)
     unparsed_calls: int = 0
+    unfinished_thoughts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +93,8 @@ class ChatPolicy(ABC):
         self._model = model
         self._source = source
         self._context = context
-        self.tokenizer = TextTokenizer(folder / "tokenizer.json")
-        self.template = ChatTemplate(read_template(folder))
-        self._end = self.tokenizer.token_id("<|im_end|>")
-        self._stop_ids = frozenset((self._end, self.tokenizer.token_id("<|endoftext|>")))
+        self._files = read_chat_files(folder)
+        self.tokenizer, self.template = self._files.tokenizer, self._files.template
         self._rollouts: dict[str, OpenRollout] = {}
         self.unparsed_calls = 0
 
@@ -130,7 +131,7 @@ class ChatPolicy(ABC):
                 "answer. Shorten the messages."
             )
         draw = self._draw(request, params, prompt, rollout)
-        answer = _Answer(self.tokenizer, self._stop_ids, params, draw.noise_key)
+        answer = _Answer(self._files, prompt, params, draw.noise_key)
         ids: list[int] = []
         logprobs: list[float] = []
         finish, cached = "stop", 0
@@ -140,7 +141,7 @@ class ChatPolicy(ABC):
                 version=draw.version,
                 prompt=prompt.ids,
                 max_tokens=min(draw.max_tokens, self._context - len(prompt.ids)),
-                stop_ids=self._stop_ids,
+                stop_ids=self._files.stops,
                 params=draw.sampling,
                 noise_key=draw.noise_key,
             )
@@ -159,9 +160,10 @@ class ChatPolicy(ABC):
         for delta in answer.end():
             yield ChatDelta(delta)
         rollout.unparsed_calls += answer.parser.unparsed
+        rollout.unfinished_thoughts += answer.unfinished_thought
         self.unparsed_calls += answer.parser.unparsed
         if not answer.stopped:
-            rollout.chat.answered(prompt, ids, normalise([answer.message])[0], self._end)
+            rollout.chat.answered(prompt, ids, normalise([answer.message])[0], self._files.end)
         yield ChatDelta(
             finish_reason="tool_calls" if answer.parser.calls and finish == "stop" else finish,
             usage=Usage(len(prompt.ids), len(ids), cached_prompt_tokens=cached),
@@ -222,31 +224,21 @@ class EnginePolicy(ChatPolicy):
         return noise_key(self._seed, request.rollout_id, asked.hex(), rollout.asked[asked])
 
 
-def read_template(folder: Path) -> str:
-    """The chat template of a model folder.
-
-    Raises:
-        ValidationError: There is none.
-    """
-    path = folder / "chat_template.jinja"
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ValidationError(f"{path} cannot be read: {error.strerror}. A chat model needs its template.") from error
-
-
 def too_long(message: str) -> PolicyError:
     """The error of a prompt that leaves no room for an answer, as OpenAI words it for clients."""
     return PolicyError(message, kind="bad_request", status=400, provider_code="context_length_exceeded")
 
 
 class _Answer:
-    """Tokens to deltas for one call: bytes to text, stop texts, tool calls."""
+    """Tokens to deltas for one call: bytes to text, stop texts, thinking, tool calls."""
 
-    def __init__(self, tokenizer: TextTokenizer, stop_ids: frozenset[int], params: CallParams, key: int) -> None:
-        self._text = tokenizer.stream()
-        self._stop_ids = stop_ids
+    def __init__(self, files: ChatFiles, prompt: Prompt, params: CallParams, key: int) -> None:
+        self._text = files.tokenizer.stream()
+        self._stop_ids = files.stops
         self._stops = StopTexts(params.stops)
+        begun = prompt.text.rstrip("\n").endswith(OPEN_THINKING) and not params.forced
+        self._thinking = Thinking(expected=files.thinks and not params.forced, begun=begun)
+        self._thoughts: list[str] = []
         self.parser = AnswerParser(lambda index: f"call_{key:016x}{index:02x}", calls_allowed=bool(params.tools))
         self.parser.push(params.forced)
 
@@ -255,20 +247,37 @@ class _Answer:
         """Whether a stop text was met."""
         return self._stops.found
 
+    @property
+    def unfinished_thought(self) -> bool:
+        """Whether the answer ended while the model thought."""
+        return self._thinking.unfinished
+
     def push(self, ids: list[int]) -> list[dict[str, Any]]:
         """Read more tokens."""
-        return self.parser.push(self._stops.push(self._text.push([i for i in ids if i not in self._stop_ids])))
+        text = self._stops.push(self._text.push([i for i in ids if i not in self._stop_ids]))
+        return self._read(self._thinking.push(text))
 
     def end(self) -> list[dict[str, Any]]:
         """Read what was held back."""
-        deltas = [] if self.stopped else self.parser.push(self._stops.push(self._text.end()) + self._stops.end())
-        return deltas + self.parser.end()
+        rest = "" if self.stopped else self._stops.push(self._text.end()) + self._stops.end()
+        return self._read([*self._thinking.push(rest), *self._thinking.end()]) + self.parser.end()
+
+    def _read(self, parts: Iterable[Part]) -> list[dict[str, Any]]:
+        deltas: list[dict[str, Any]] = []
+        for part in parts:
+            if part.thinking:
+                self._thoughts.append(part.text)
+                deltas.append({"reasoning_content": part.text})
+            else:
+                deltas += self.parser.push(part.text)
+        return deltas
 
     @cached_property
     def message(self) -> dict[str, Any]:
         """The whole answer as the agent was given it."""
         calls = [{"function": {"name": call.name, "arguments": call.arguments}} for call in self.parser.calls]
-        return {"role": "assistant", "content": self.parser.content, "tool_calls": calls}
+        thoughts = {"reasoning_content": "".join(self._thoughts)} if self._thoughts else {}
+        return {"role": "assistant", "content": self.parser.content, "tool_calls": calls, **thoughts}
 
 
 async def _engine_errors[T](pieces: AsyncGenerator[T]) -> AsyncGenerator[T]:

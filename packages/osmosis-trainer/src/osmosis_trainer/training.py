@@ -24,6 +24,7 @@ from osmosis_ai.evaluation.names import check_run_name, generate_run_name
 from osmosis_ai.evaluation.process import reap
 from osmosis_ai.evaluation.rows import RowContent
 
+from osmosis_trainer.chat.files import read_chat_files
 from osmosis_trainer.engine.protocol import PolicyEngine
 from osmosis_trainer.engines import open_engine
 from osmosis_trainer.loop.checkpoints import CheckpointStore, Saved
@@ -47,7 +48,6 @@ from osmosis_trainer.loop.request import (
 )
 from osmosis_trainer.loop.writers import check_writers
 from osmosis_trainer.models import TRAININGS, ModelSource, find_model
-from osmosis_trainer.policy import read_template
 
 __all__ = [
     "METRICS",
@@ -168,7 +168,7 @@ class TrainingRun:
         if not held_out and config.eval_interval is not None:
             warn(None, "eval_interval is set but no rows are held out (validation_rows is 0): nothing is validated.")
         engine = open_engine(request.engine, model.folder, base=model.base)
-        read_template(model.folder)
+        read_chat_files(model.folder)
         root = request.output_root
         inputs = identity(request, config, _digest(model.folder))
         if request.name is not None:

@@ -97,7 +97,9 @@ class ChatSession:
         if not ids or ids[-1] != end_id:
             return
         text = self.template.render([*prompt.messages, answer], prompt.tools)
-        if text.startswith(prompt.text):
+        # a template that does not write what was thought shows later turns another conversation than the ids hold
+        shown = str(answer.get("reasoning_content", "")).strip() in text[len(prompt.text) :]
+        if shown and text.startswith(prompt.text):
             unsaid = text.rpartition(self.tokenizer.decode([end_id]))[2]
             self._nodes[_extend(prompt.fingerprints[-1], answer)] = _Node((*prompt.ids, *ids), text, unsaid)
 

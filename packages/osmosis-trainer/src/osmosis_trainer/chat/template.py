@@ -14,6 +14,7 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from osmosis_ai.errors import ValidationError
 from osmosis_ai.gateway.policy import PolicyError
 
 type Message = Mapping[str, Any]
@@ -48,6 +49,8 @@ def _normalise(index: int, message: Message) -> dict[str, Any]:
     if role not in _ROLES:
         raise _bad(index, f"has the role {role!r}; known are {', '.join(_ROLES)}")
     out: dict[str, Any] = {"role": "system" if role == "developer" else role, "content": _text(index, message)}
+    if role == "assistant" and isinstance(thinking := message.get("reasoning_content"), str) and thinking:
+        out["reasoning_content"] = thinking
     if role == "assistant" and message.get("tool_calls"):
         out["tool_calls"] = [_call(index, call) for call in message["tool_calls"]]
     return out
@@ -88,12 +91,19 @@ class ChatTemplate:
 
     Args:
         source: The Jinja text (`chat_template.jinja` of a model folder).
+        special: Special tokens that the text may name, as `bos_token`.
+
+    Raises:
+        ValidationError: The text is no template.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, special: Mapping[str, str] | None = None) -> None:
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
         environment.filters["tojson"] = _tojson
-        self._template = environment.from_string(source, globals={"raise_exception": _raise})
+        try:
+            self._template = environment.from_string(source, globals={"raise_exception": _raise, **(special or {})})
+        except TemplateError as error:
+            raise ValidationError(f"The chat template cannot be read: {error}.") from error
 
     def render(
         self,

@@ -49,6 +49,9 @@ METRICS: Mapping[str, Metric] = {
     "turns": Metric("Turns", "Mean calls of a rollout."),
     "branches": Metric("Branches", "Mean conversations of a rollout that do not continue each other."),
     "unparsed_calls": Metric("Unparsed Calls", "Tool calls of the model's that could not be read, in the whole step."),
+    "unfinished_thoughts": Metric(
+        "Unfinished Thoughts", "Answers that ended while the model thought, in the whole step."
+    ),
     "lost_calls": Metric("Lost Calls", "Calls that failed or were hung up, in the whole step."),
     "staleness": Metric("Staleness", "Mean age of the weights that drew the trained rollouts, steps."),
     "loss": Metric("Loss", "The loss that was minimised."),
@@ -99,6 +102,7 @@ def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
         "samples_failed_grader": float(kinds["grader"]),
         "samples_failed_infrastructure": float(kinds["infrastructure"]),
         "unparsed_calls": float(sum(sample.notes.unparsed_calls for sample in samples)),
+        "unfinished_thoughts": float(sum(sample.notes.unfinished_thoughts for sample in samples)),
         "lost_calls": float(sum(sample.tree.lost_calls for sample in samples)),
     }
     if rewards:

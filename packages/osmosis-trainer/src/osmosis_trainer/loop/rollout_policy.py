@@ -39,10 +39,12 @@ class RolloutNotes:
 
     Attributes:
         unparsed_calls: Tool calls of the model's that could not be read.
+        unfinished_thoughts: Answers that ended while the model thought.
         long_prompt: Tokens of its prompt, when that was longer than the run allows.
     """
 
     unparsed_calls: int = 0
+    unfinished_thoughts: int = 0
     long_prompt: int | None = None
 
 
@@ -87,8 +89,8 @@ class RolloutPolicy(ChatPolicy):
     async def close_session(self, rollout_id: str) -> None:
         """Forget a rollout but for its notes."""
         rollout = self._rollouts.get(rollout_id)
-        unparsed = rollout.unparsed_calls if rollout is not None else 0
-        self._ended[rollout_id] = RolloutNotes(unparsed, self._long.pop(rollout_id, None))
+        unparsed, thoughts = (rollout.unparsed_calls, rollout.unfinished_thoughts) if rollout is not None else (0, 0)
+        self._ended[rollout_id] = RolloutNotes(unparsed, thoughts, self._long.pop(rollout_id, None))
         self._plans.pop(rollout_id, None)
         await super().close_session(rollout_id)
 

@@ -296,6 +296,7 @@ def _line(sample: Sample, step: int, phase: Phase, key: ItemKey) -> dict[str, An
         "cut": sample.tree.cut,
         "lost_calls": sample.tree.lost_calls,
         "unparsed_calls": sample.notes.unparsed_calls,
+        "unfinished_thoughts": sample.notes.unfinished_thoughts,
         "long_prompt": sample.notes.long_prompt,
         "attempts": sample.attempts,
         "duration_s": round(sample.duration_s, 4),

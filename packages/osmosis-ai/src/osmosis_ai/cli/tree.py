@@ -35,6 +35,8 @@ TREE: Mapping[str, Entry] = {
     "dataset": Entry(
         "Work with datasets.",
         entries={
+            "upload": Entry("Check a file and upload it as a dataset.", "dataset_upload"),
+            "download": Entry("Fetch the file of a dataset.", "dataset_download"),
             "list": Entry("List the datasets of the workspace.", "dataset_list"),
             "info": Entry("Show a dataset: its state, format, rows and size.", "dataset_info"),
             "preview": Entry("Show the first rows of a dataset.", "dataset_preview"),

@@ -80,20 +80,28 @@ def latest_release() -> str:
     Raises:
         PlatformError: The index cannot be reached or does not name one.
     """
-    import httpx
     from packaging.version import InvalidVersion, Version
 
+    from osmosis_ai.client.http import failure_text, httpx_module, make_client
+
+    httpx = httpx_module()
     try:
-        answer = httpx.get(_INDEX_URL, timeout=_INDEX_TIMEOUT_S, follow_redirects=True)
+        with make_client(_INDEX_URL) as client:
+            answer = client.get(_INDEX_URL, timeout=_INDEX_TIMEOUT_S, follow_redirects=True)
         answer.raise_for_status()
         latest = answer.json()["info"]["version"]
         Version(latest)
-    except (httpx.HTTPError, ValueError, KeyError, TypeError, InvalidVersion) as error:
-        raise PlatformError(
-            f"Cannot find out the latest release from {_INDEX_URL}: {error or type(error).__name__}. Check the"
-            " connection and any proxy settings, then try again."
-        ) from None
-    return latest
+        return latest
+    except httpx.HTTPStatusError as error:
+        reason = f"it answered HTTP {error.response.status_code}"
+    except httpx.HTTPError as error:
+        reason = failure_text(error)
+    except (ValueError, KeyError, TypeError, InvalidVersion):
+        reason = "its answer names no version"
+    raise PlatformError(
+        f"Cannot find out the latest release from {_INDEX_URL}: {reason}. Check the connection and any proxy settings,"
+        " then try again."
+    )
 
 
 def detect_installation() -> Installation:

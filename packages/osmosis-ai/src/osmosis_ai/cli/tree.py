@@ -118,6 +118,7 @@ TREE: Mapping[str, Entry] = {
         },
         panel=WORKFLOW,
     ),
+    "open": Entry("Open the page of a run on the platform.", "open", panel=WORKFLOW),
     "template": Entry(
         "Start from a rollout that works.",
         entries={

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -77,10 +78,12 @@ def test_a_training_learns_validates_and_leaves_an_adapter_that_can_be_evaluated
 
 
 def test_the_run_decides_how_answers_are_drawn_not_the_agent(workspace):
-    report = train(workspace, max_steps=1)
+    report = train(workspace, max_steps=1, rollout_temperature=0.8, rollout_top_p=0.95)
     drawn = [line["sampled_tokens"] for line in lines(report.run_dir)]
     assert max(drawn) > 1  # the agent asks for max_tokens 1
     assert len(set(drawn)) > 1  # and for temperature 0 with a seed, which would make all answers of a group equal
+    (step,) = read_metrics(report.run_dir)
+    assert step["logprob_gap_mean"] < 1e-4  # the trainer computes the distribution that was sampled from
 
 
 def test_two_turns_are_one_conversation_and_one_datum(tmp_path):
@@ -316,6 +319,20 @@ def test_an_interrupt_ends_the_step_saves_and_can_be_gone_on_from(workspace):
     assert json.loads(rest.splitlines()[-1]) == {"status": "stopped", "steps": 2}
     report = train(workspace, resume=True, max_steps=3, total_epochs=50)
     assert sorted(report.checkpoints) == [2, 3]
+
+
+def test_a_second_interrupt_gives_the_rollouts_up_and_keeps_what_was_trained(tmp_path):
+    workspace = make_training(tmp_path, ["Say one.", "Say two.", "sleep", "sleep"])
+    with start(workspace, max_steps=50, total_epochs=50, rollout_batch_size=1, seed=1) as process:
+        wait_for(process, {"step": 1})
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read() if process.stdout else ""
+    assert process.returncode == 0, rest
+    assert json.loads(rest.splitlines()[-1])["status"] == "stopped"
+    assert list((workspace / ".osmosis/trainings/run/checkpoints").glob("step_*"))
 
 
 @pytest.mark.slow

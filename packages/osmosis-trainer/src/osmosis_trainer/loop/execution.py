@@ -9,7 +9,7 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.evaluation.hosting import RolloutHost, sdk_mismatch
@@ -52,6 +52,7 @@ class TrainingExecution:
         self._relay = TrainingRelay(observer)
         self._stop = StopSwitch()
         self._signals = 0
+        self._phase: Literal["start", "loop", "end"] = "start"
         self._loop: TrainingLoop | None = None
         self._pool: RolloutPool | None = None
         self._main: asyncio.Task[Any] | None = None
@@ -165,10 +166,11 @@ class TrainingExecution:
                 embedded=run.request.engine == "numpy",
             )
             self._relay.stage(f"Training {run.steps - run.done_steps} steps")
+            self._phase = "loop"
             await loop.run(run.saved)
             self._relay.stage("Stopping the rollout server")
         finally:
-            self._loop = None
+            self._phase = "end"
             await self._end(gateway, pool, files, writers)
         if self._log.failed:
             self._relay.warning(None, self._log.failed)
@@ -199,22 +201,20 @@ class TrainingExecution:
     def _on_signal(self) -> None:
         """First: stop at the step's end. Second: give up the rollouts in flight. Third: at once."""
         self._signals += 1
-        if self._loop is None:
-            if self._signals >= 3:
-                self._kill()
-            if self._main is not None and self._pool is None:
-                self._main.cancel()
+        if self._signals >= 3:
+            self._kill()
+        if self._phase == "start" and self._main is not None:
+            self._main.cancel()
+        if self._phase != "loop" or self._loop is None:
             return
-        if self._signals == 1:
+        if not self._loop.stopping:
             self._loop.stopping = True
             self._relay.stage("Interrupted: stopping at the end of this step (once more to give its rollouts up)")
             self.note("WARNING", "cancel", "stopping at the end of this step", {})
-        elif self._signals == 2:
+        else:
             self._stop.rise()
             self._relay.stage("Interrupted again: giving up the rollouts in flight")
             self.note("WARNING", "cancel", "giving up the rollouts in flight", {})
-        else:
-            self._kill()
 
     def _kill(self) -> None:
         if self._pool is not None:

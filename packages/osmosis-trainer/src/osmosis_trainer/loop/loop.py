@@ -137,6 +137,7 @@ class TrainingLoop:
         self._rewardless_steps = 0
         self._warned: set[str] = set()
         self._save_s = 0.0
+        self._counted_cpu_s = 0.0
 
     async def run(self, saved: Saved | None) -> None:
         """Train until the last step, or until `stopping` is set: then to the end of the step under way.
@@ -204,11 +205,10 @@ class TrainingLoop:
         del self._ahead[step]
         waited = time.monotonic() - began
 
-        cpu = time.thread_time()
-        values = self._measure(batch)
-        datums, signals, stale = self._datums(batch)
-        values |= group_metrics(signals, batch.refilled) | {"samples_stale": float(stale)}
-        cpu_s = time.thread_time() - cpu
+        with self._walk.own_cpu.counted():
+            values = self._measure(batch)
+            datums, signals, stale = self._datums(batch)
+            values |= group_metrics(signals, batch.refilled) | {"samples_stale": float(stale)}
         on_policy = batch.version_step == step
         values |= {"staleness": float(step - batch.version_step)}
 
@@ -237,8 +237,10 @@ class TrainingLoop:
         check_finite(self.progress.step, values)
         if "training_reward" in values:
             self.progress.history[self.progress.step] = values["training_reward"]
-        values |= {"loop_cpu_s": cpu_s, "save_s": self._save_s}
-        self._write("training", values)
+        values |= {"loop_cpu_s": self._walk.own_cpu.seconds - self._counted_cpu_s, "save_s": self._save_s}
+        self._counted_cpu_s = self._walk.own_cpu.seconds
+        with self._walk.own_cpu.counted():
+            self._write("training", values)
         self._observer.step(self.progress.step, self._steps, values)
         if self.progress.step % config.checkpoint_save_freq == 0:
             await self._checkpoint()

@@ -7,9 +7,11 @@ trajectories of some). How items are dispatched, tried again and judged is the r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -102,6 +104,26 @@ class Sample:
         return "graded" if self.outcome is Outcome.GRADED else "skipped"
 
 
+class OwnCpu:
+    """CPU seconds of the loop's own work, apart from rollouts, gateway and engine: order, tokens, datums, lines.
+
+    Attributes:
+        seconds: So far.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    @contextlib.contextmanager
+    def counted(self) -> Generator[None]:
+        """Count a piece of work that does not wait."""
+        began = time.thread_time()
+        try:
+            yield
+        finally:
+            self.seconds += time.thread_time() - began
+
+
 @dataclass(frozen=True, slots=True)
 class Walk:
     """What every walk of a run goes through; started and ended by the run.
@@ -110,6 +132,7 @@ class Walk:
         run_dir: Trajectories of rollouts lie under it.
         rows: Content of each row of the dataset.
         keep_trajectories: Groups of a training step whose trajectories stay; those of a validation pass all do.
+        own_cpu: What the loop's own work has cost.
     """
 
     run_dir: Path
@@ -124,6 +147,7 @@ class Walk:
     note: Callable[[str, str, str, Mapping[str, Any]], None]
     progress: Callable[[int, str, int, int], None]
     keep_trajectories: int = 1
+    own_cpu: OwnCpu = field(default_factory=OwnCpu)
 
     async def collect(
         self,
@@ -229,7 +253,8 @@ class _Collecting(SilentObserver):
         self, item: WorkItem, rollout_id: str, calls: SessionRecord, result: RolloutResultResponse | None
     ) -> None:
         """Keep the tokens."""
-        self._trees[rollout_id] = token_tree(calls), self._walk.policy.notes(rollout_id)
+        with self._walk.own_cpu.counted():
+            self._trees[rollout_id] = token_tree(calls), self._walk.policy.notes(rollout_id)
 
     def verdict_recorded(self, verdict: Verdict) -> None:
         """Nothing more to keep."""
@@ -246,6 +271,10 @@ class _Collecting(SilentObserver):
 
     async def record(self, verdict: Verdict) -> None:
         """Make the sample of a verdict and write its line."""
+        with self._walk.own_cpu.counted():
+            self._record(verdict)
+
+    def _record(self, verdict: Verdict) -> None:
         tree, notes = self._trees.pop(verdict.rollout_id)
         sample = Sample(
             row=verdict.source_row_index or 0,

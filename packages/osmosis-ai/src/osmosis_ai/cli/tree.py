@@ -31,6 +31,7 @@ class Entry:
 
 
 TREE: Mapping[str, Entry] = {
+    "quickstart": Entry("Set everything up: login, workspace, clone, first goal.", "quickstart", panel=WORKFLOW),
     "doctor": Entry("Check the workspace's folders and agent files, and repair them.", "doctor", panel=WORKFLOW),
     "dataset": Entry(
         "Work with datasets.",

@@ -54,6 +54,7 @@ class Rollout:
     a: int
     b: int
     name: str
+    question: str = "What is {a} * {b}?"
     ids: list[int] = field(default_factory=list)
     trained: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -84,7 +85,10 @@ class Rollout:
         return stream.push([i for i in ids if i != END]) + stream.end()
 
     async def play(self, engine: PolicyEngine, version: str, temperature: float = 1.0) -> None:
-        asked = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"What is {self.a} * {self.b}?"}]
+        asked = [
+            {"role": "system", "content": SYSTEM},
+            {"role": "user", "content": self.question.format(a=self.a, b=self.b)},
+        ]
         self.context(tokenizer.encode(template.render(normalise(asked), [TOOL], add_generation_prompt=True)))
         text = await self.turn(engine, version, temperature, 0)
         call = re.search(r'"arguments": \{"a": (\d+), "b": (\d+)\}', text)
@@ -102,6 +106,30 @@ class Rollout:
 
     def datum(self, advantage: float) -> Datum:
         return Datum(self.ids, self.trained, [advantage] * len(self.ids), self.logprobs, rollout=self.name)
+
+
+@dataclass
+class Learning:
+    """What one update did."""
+
+    groups: int
+    metrics: dict[str, float] = field(default_factory=dict)
+    grad_norm: float = 0.0
+
+
+async def learn(engine: PolicyEngine, adapter: str, groups: list[list[Rollout]], lr: float) -> Learning:
+    """One GRPO update; groups without a spread of rewards are left out."""
+    datums, spread = [], 0
+    for group in groups:
+        rewards = np.array([r.reward for r in group])
+        if rewards.std() > 0:
+            spread += 1
+            advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
+            datums += [r.datum(float(a)) for r, a in zip(group, advantages, strict=True)]
+    if not datums:
+        return Learning(0)
+    metrics = (await engine.forward_backward(adapter, datums, LOSS)).metrics
+    return Learning(spread, metrics, (await engine.optim_step(adapter, AdamConfig(lr=lr))).grad_norm)
 
 
 async def evaluate(engine: PolicyEngine, version: str, temperature: float) -> float:
@@ -168,18 +196,9 @@ async def main() -> None:
             groups.append([Rollout(a, b, f"{options.seed}-{step}-{g}-{i}") for i in range(8)])
         await asyncio.gather(*(r.play(engine, version) for group in groups for r in group))
         middle = time.process_time()
-        datums, spread = [], 0
-        for group in groups:
-            rewards = np.array([r.reward for r in group])
-            if rewards.std() > 0:
-                spread += 1
-                advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
-                datums += [r.datum(float(a)) for r, a in zip(group, advantages, strict=True)]
-        metrics: dict[str, float] = {}
-        norm = 0.0
-        if datums:
-            metrics = (await engine.forward_backward("run", datums, LOSS)).metrics
-            norm = (await engine.optim_step("run", AdamConfig(lr=options.lr))).grad_norm
+        learning = await learn(engine, "run", groups, options.lr)
+        metrics, norm, spread = learning.metrics, learning.grad_norm, learning.groups
+        if spread:
             gap = max(gap, metrics["logprob_gap_max"])
             await engine.retire(version)
             version = await engine.publish("run")
@@ -202,4 +221,5 @@ async def main() -> None:
     await engine.aclose()
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())

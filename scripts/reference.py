@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 import osmosis_ai
+import osmosis_trainer
 from osmosis_ai.cli.root import CommandGroup, make_root
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.gateway.prices import shipped_prices
@@ -31,6 +32,7 @@ _EXPERIMENT = {
     "branch": ("experiment.branch", "string"),
     "commit_sha": ("experiment.commit_sha", "string"),
 }
+_NOT_FOR_ERRORS = (".cli.", ".integrations.", ".template", ".bootstrap", ".torch")
 _KEYS = {  # attribute of EvalConfig -> section and key of the file, its type
     **_EXPERIMENT,
     "limit": ("evaluation.limit", "integer ≥ 1"),
@@ -147,9 +149,10 @@ def eval_keys() -> str:
 
 def errors() -> str:
     """The stable codes of errors, from the classes."""
-    for module in pkgutil.walk_packages(osmosis_ai.__path__, "osmosis_ai."):
-        if not any(part in module.name for part in (".cli.", ".integrations.", ".template", ".bootstrap")):
-            importlib.import_module(module.name)
+    for package in (osmosis_ai, osmosis_trainer):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not any(part in module.name for part in _NOT_FOR_ERRORS):
+                importlib.import_module(module.name)
     rows = {
         (error.code, (inspect.getdoc(error) or "").partition("\n")[0], error.exit_status)
         for error in _errors(OsmosisError)
@@ -187,7 +190,7 @@ def _errors(error: type[OsmosisError]) -> Iterator[type[OsmosisError]]:
     if error is not OsmosisError:
         yield error
     for child in error.__subclasses__():
-        if child.__module__.startswith("osmosis_ai."):
+        if child.__module__.startswith(("osmosis_ai.", "osmosis_trainer.")):
             yield from _errors(child)
 
 

@@ -200,6 +200,14 @@ def test_other_advanced_tables_are_kept_with_a_warning(env, tmp_path: Path):
     assert "cluster" in done.objects[0]["warning"]["message"]
 
 
+def test_a_model_that_is_not_here_cannot_be_trained(env, tmp_path: Path):
+    work = workspace(tmp_path, CONFIG.replace("osmosis/nano", "openai/gpt-5-mini"))
+    done = osmosis("--json", *RUN, "-y", cwd=work, env=env)
+    assert done.error["code"] == "VALIDATION" and "openai/gpt-5-mini" in done.error["message"]
+    assert "--engine torch" in done.error["message"]
+    assert not (work / ".osmosis").exists()
+
+
 def test_without_a_local_dataset_the_way_around_is_named(tmp_path: Path):
     work = workspace(tmp_path)
     done = osmosis("--json", "train", "run", "configs/training/loop.toml", cwd=work)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from osmosis_ai.cli.figures import plural
+from osmosis_ai.cli.local_models import runs_here
 from osmosis_ai.cli.output import Output
 from osmosis_ai.cli.preconditions import agree, local_dataset, refuse_platform, require_modules, require_rollout
 from osmosis_ai.cli.quiet import quiet_libraries
@@ -20,7 +21,7 @@ from osmosis_ai.cli.train_plan import plan_fields
 from osmosis_ai.cli.train_progress import make_progress
 from osmosis_ai.cli.train_report import continuation, noop_result, run_result
 from osmosis_ai.cli.training_curves import Curves, read_curves
-from osmosis_ai.errors import OsmosisError
+from osmosis_ai.errors import OsmosisError, ValidationError
 from osmosis_ai.evaluation.rows import select
 from osmosis_ai.extras import optional_imports
 from osmosis_ai.workspace.repository import find_origin, find_work_tree, require_directories
@@ -54,6 +55,11 @@ def train(output: Output, flags: TrainFlags) -> OperationResult:
     path = locate_training_config(flags.config, work_tree, _COMMAND)
     file = load_training_config(path, work_tree, trainer.training_options())
     require_rollout(work_tree, file)
+    if not runs_here(file.model_path) and not (work_tree / file.model_path).is_dir():
+        raise ValidationError(
+            f"experiment.model_path is {file.model_path!r}, whose weights are not on this machine. Train osmosis/nano, or"
+            " give the path of a folder with a Hugging Face model (then with --engine torch)."
+        )
     if others := [name for name in file.advanced if name != "training"]:
         output.warn(f"[advanced] is recorded and has no effect on a local run, but for training: {', '.join(others)}")
     dataset = local_dataset(flags.dataset_file)

@@ -187,6 +187,25 @@ def test_odd_trajectories_are_shown_as_far_as_they_go():
     assert content_lines("\x00") == ["\x00"]
 
 
+@pytest.mark.parametrize("format", [[], ["--plain"]])
+def test_nothing_a_model_or_an_agent_says_steers_the_terminal(tmp_path: Path, format: list[str]):
+    evil = "\x1b[2J\x1b]0;title\x07\r\x9b31m\u202e[/red]"
+    failure = {**FAILED, "error": {**FAILED["error"], "message": evil, "traceback_tail": evil}}
+    run = make_run(tmp_path, "evil", [record(0, **failure), graded(1, 0.0)])
+    step = {
+        "step_id": 1, "source": "agent" + evil, "message": evil, "reasoning_content": evil, "model_name": evil,
+        "tool_calls": [{"tool_call_id": evil, "function_name": evil, "arguments": {evil: evil}}],
+        "observation": {"results": [{"source_call_id": evil, "content": evil}]},
+    }  # fmt: skip
+    document = {**TRAJECTORY, "steps": [step], "extra": {"osmosis": {"rollout_id": record(1)["rollout_id"]}}}
+    (run / "trajectories/row_1_run_0.json").write_text(json.dumps(document))
+    for words in ([], ["--failed"], ["--row", "0"], ["--row", "1"]):
+        done = osmosis(*format, "eval", "view", str(run), *words, cwd=tmp_path)
+        assert done.status == 0
+        assert not set(done.stdout) & set("\x1b\x07\r\x9b\u202e"), words
+    assert done.stdout.count("\\x1b[2J") >= 5
+
+
 def test_flips_come_first_with_their_row_numbers(work: Path):
     done = osmosis("eval", "compare", "calm-owl-1", "calm-owl-2", cwd=work)
     assert done.status == 0

@@ -87,9 +87,9 @@ def test_a_pasted_value_arrives_whole(keyboard: Keyboard):
 def test_the_terminal_is_put_back(keyboard: Keyboard):
     import termios
 
-    before = termios.tcgetattr(keyboard.stdin.fileno())
+    before, handler = termios.tcgetattr(keyboard.stdin.fileno()), signal.getsignal(signal.SIGINT)
     keyboard.type("\x1b")
     with pytest.raises(Cancelled):
         prompts.confirm("Go on?", default=True)
     assert termios.tcgetattr(keyboard.stdin.fileno()) == before
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is handler

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -623,6 +624,18 @@ def test_many_rollouts_in_flight_need_no_higher_limit_of_open_files(stub, tmp_pa
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)["succeeded"] == 150
     assert not attempts(workspace / ".osmosis/evals/r")
+
+
+async def test_results_do_not_make_the_repository_dirty(stub, tmp_path):
+    workspace = ew.make_workspace(tmp_path, rows("say a"))
+    (workspace / ".gitignore").write_text("marks/\n")
+    subprocess.run(["git", "add", "-A"], cwd=workspace, check=True)
+    await ew.evaluate(workspace, name="r")
+    answer = subprocess.run(["git", "status", "--porcelain"], cwd=workspace, capture_output=True, text=True, check=True)
+    assert "??" not in answer.stdout
+    (workspace / ".osmosis/.gitignore").write_text("mine\n")
+    await ew.evaluate(workspace, name="s")
+    assert (workspace / ".osmosis/.gitignore").read_text() == "mine\n"
 
 
 async def test_artifacts_are_copied(stub, tmp_path):

@@ -344,11 +344,20 @@ def _make_or_resume(request: RunRequest, run_dir: Path, name: str, inputs: Resol
         )
     try:
         (run_dir / TRIALS).mkdir(parents=True, exist_ok=True)
+        _keep_out_of_git(request)
     except OSError as error:
         raise storage_error(run_dir, error) from error
     return write_manifest(
         run_dir, run_name=name, inputs=inputs, pass_threshold=threshold, provenance=provenance(request)
     )
+
+
+def _keep_out_of_git(request: RunRequest) -> None:
+    """Have Git ignore `.osmosis`: results would make the source of every later run dirty."""
+    state = request.workspace_dir / ".osmosis"
+    if request.output_root.is_relative_to(state):
+        with contextlib.suppress(FileExistsError), (state / ".gitignore").open("x") as file:
+            file.write("*\n")
 
 
 def provenance(request: RunRequest) -> dict[str, Any]:

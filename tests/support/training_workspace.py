@@ -37,6 +37,12 @@ class Loop(AgentWorkflow):
         word = ctx.prompt[-1]["content"].split()[0]
         if word == "raise":
             raise RuntimeError("no idea")
+        if word == "dieonce":
+            try:
+                os.close(os.open(os.path.join(os.environ["MARKS"], "died"), os.O_CREAT | os.O_EXCL))
+                os._exit(9)
+            except FileExistsError:
+                pass
         if word == "sleep":
             await asyncio.sleep(30)
         rollout = get_rollout_context()
@@ -98,6 +104,7 @@ def make_training(root: Path, prompts: list[str] | None = None, *, label: str = 
     make_workspace(root, rows, main=MAIN)
     (root / "configs/training/loop.toml").write_text(
         '[experiment]\nrollout = "loop"\nentrypoint = "main.py"\nmodel_path = "osmosis/nano"\ndataset = "rows"\n'
+        f'[env]\nMARKS = "{root / "marks"}"\n'
     )
     return root
 

@@ -45,6 +45,7 @@ def test_algorithms_differ_as_their_papers_do():
     assert (dr.loss.normalisation, dr.loss.constant_length, dr.scales_by_std) == ("constant", 8192, False)
     assert (dapo.scales_by_std, dapo.masks_overlong, dapo.loss.normalisation) == (True, True, "token_mean")
     assert TrainingConfig(algorithm="dapo", std_scaling=False, overlong_masking=False).masks_overlong is False
+    assert TrainingConfig(normalisation="rollout_mean").loss.normalisation == "rollout_mean"
     assert TrainingConfig(clip_high=0.5).loss.bounds == pytest.approx((0.8, 1.5))
 
 

@@ -228,6 +228,22 @@ def test_a_failed_agent_has_no_reward_unless_the_run_gives_it_one(tmp_path):
     assert step["training_reward"] >= 0  # what the run gives is no reward of a grader's
 
 
+def test_what_a_dead_server_took_with_it_is_carried_out_again_with_the_same_tokens(tmp_path):
+    workspace = make_training(tmp_path, ["Say one.", "dieonce please"])
+    report = train(workspace, "died", max_steps=1)
+    (step,) = read_metrics(report.run_dir)
+    assert (step["samples_graded"], step["samples_failed_infrastructure"]) == (8, 0)
+    assert max(line["attempts"] for line in lines(report.run_dir)) == 2
+    again = train(workspace, "lived", max_steps=1)
+
+    def drawn(report):
+        return sorted(
+            (line["row"], line["sample"], line["sampled_tokens"], line["reward"]) for line in lines(report.run_dir)
+        )
+
+    assert drawn(report) == drawn(again)
+
+
 def test_rollouts_run_ahead_of_training_when_staleness_is_allowed(workspace):
     report = train(workspace, max_steps=3, staleness=1)
     ages = [line["staleness"] for line in read_metrics(report.run_dir)]

@@ -69,6 +69,15 @@ _OWN_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         ADVANCED,
+        "normalisation",
+        "string",
+        None,
+        "What a step's loss is divided by: token_mean, all trained tokens; rollout_mean, the tokens of each rollout, "
+        "however many conversations it has; constant, max_response_length. Absent leaves it to the algorithm.",
+        choices=("token_mean", "rollout_mean", "constant"),
+    ),
+    Option(
+        ADVANCED,
         "clip_low",
         "number",
         None,
@@ -253,6 +262,7 @@ class TrainingConfig:
     lora_alpha: float = 32.0
     seed: int = 0
     std_scaling: bool | None = None
+    normalisation: Literal["token_mean", "rollout_mean", "constant"] | None = None
     clip_low: float | None = None
     clip_high: float | None = None
     ratio_keep_low: float | None = None
@@ -330,7 +340,7 @@ class TrainingConfig:
             clip_high=recipe.clip[1] if self.clip_high is None else self.clip_high,
             keep_low=self.ratio_keep_low,
             keep_high=self.ratio_keep_high,
-            normalisation=recipe.normalisation,
+            normalisation=self.normalisation or recipe.normalisation,
             constant_length=self.max_response_length,
             sampling=self.sampling,
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+import io
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,18 +28,32 @@ class MetricWriter(Protocol):
         ...
 
 
-class _Logging:
-    """A library with `init`, `log` and `finish`: wandb, and trackio, which took over its interface."""
+class _Wandb:
+    def __init__(self, module: Any, folder: Path, name: str, config: Mapping[str, Any]) -> None:
+        settings = module.Settings(silent=True)
+        self._run = module.init(project=PROJECT, name=name, config=dict(config), dir=str(folder), settings=settings)
+        # a validation pass ends while later steps go on, and wandb's own steps may not go back
+        self._run.define_metric("*", step_metric="step")
 
-    def __init__(self, module: Any, name: str, config: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.log({**values, "step": step})
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class _Trackio:
+    def __init__(self, module: Any, name: str, config: Mapping[str, Any]) -> None:
         self._module = module
-        self._run = module.init(name=name, config=dict(config), **options)
+        with _quiet():
+            module.init(project=PROJECT, name=name, config=dict(config))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         self._module.log(dict(values), step=step)
 
     def close(self) -> None:
-        self._module.finish()
+        with _quiet():
+            self._module.finish()
 
 
 class _Mlflow:
@@ -57,22 +73,27 @@ class _Mlflow:
 
 class _TensorBoard:
     def __init__(self, folder: Path) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._writer = SummaryWriter(str(folder))
+        self._writer = importlib.import_module("tensorboard.summary").Writer(str(folder))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
+            self._writer.add_scalar(name, value, step=step)
 
     def close(self) -> None:
         self._writer.close()
 
 
+@contextlib.contextmanager
+def _quiet() -> Generator[None]:
+    """Keep a library's chatter off standard output, where a command's result goes."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield
+
+
 _MODULES = {
     "wandb": ("wandb",),
     "mlflow": ("mlflow",),
-    "tensorboard": ("torch", "tensorboard"),
+    "tensorboard": ("tensorboard",),
     "trackio": ("trackio",),
 }
 
@@ -102,10 +123,8 @@ def open_writers(names: Sequence[str], run_dir: Path, name: str, config: Mapping
         config: Shown beside the metrics.
     """
     makers: Mapping[str, Callable[[], MetricWriter]] = {
-        "wandb": lambda: _Logging(
-            importlib.import_module("wandb"), name, config, {"project": PROJECT, "dir": str(run_dir)}
-        ),
-        "trackio": lambda: _Logging(importlib.import_module("trackio"), name, config, {"project": PROJECT}),
+        "wandb": lambda: _Wandb(importlib.import_module("wandb"), run_dir, name, config),
+        "trackio": lambda: _Trackio(importlib.import_module("trackio"), name, config),
         "mlflow": lambda: _Mlflow(importlib.import_module("mlflow"), name, config),
         "tensorboard": lambda: _TensorBoard(run_dir / "tensorboard"),
     }

@@ -12,6 +12,8 @@ from typing import Any
 from osmosis_ai.errors import OsmosisError
 
 HIDDEN = "[redacted]"
+SHORTEST_SECRET = 4
+"""Shorter values stay: cutting them out of ordinary words would show where they stood, and so what they are."""
 _SECRET_KEYS = frozenset({"value", "secret", "secret_value", "token", "access_token"})
 _URL_WITH_QUERY = re.compile(r"(https?://[^\s\"'<>?#]+)[?#][^\s\"'<>]*")
 _SIGNED = re.compile(r"(?i)(?:sig(?:nature)?|token|expires|credential|x-amz-[a-z-]+|x-goog-[a-z-]+)=")
@@ -19,8 +21,9 @@ _SIGNED = re.compile(r"(?i)(?:sig(?:nature)?|token|expires|credential|x-amz-[a-z
 
 def redact_text(text: str, secrets: Collection[str] = ()) -> str:
     """Text without the secrets (longest first) and without the queries of signed URLs."""
-    for secret in sorted(filter(None, secrets), key=len, reverse=True):
-        text = text.replace(secret, HIDDEN)
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= SHORTEST_SECRET:
+            text = text.replace(secret, HIDDEN)
     return _URL_WITH_QUERY.sub(lambda url: f"{url[1]}?{HIDDEN}" if _SIGNED.search(url[0]) else url[0], text)
 
 

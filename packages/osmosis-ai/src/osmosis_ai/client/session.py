@@ -305,8 +305,7 @@ class PlatformClient:
         return error
 
     def _unreachable(self, error: Exception) -> OsmosisError:
-        found = PlatformError(f"Cannot reach the platform at {self.platform_url}: {failure_text(error)}.")
-        return redact_error(found, self._secrets)
+        return PlatformError(f"Cannot reach the platform at {self.platform_url}: {failure_text(error)}.")
 
 
 _warned: set[str] = set()

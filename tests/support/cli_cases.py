@@ -1,7 +1,7 @@
 """Replays recorded command-line cases: builds each case's sandbox, runs `osmosis`, reduces what happened to facts.
 
-Facts are the exit status, which stream carries what, the shape of JSON, the files made. Prose is not compared; a case
-may name words (`mention`) that must occur.
+Facts are the exit status, which stream carries what, the shape of JSON, the files made, the requests sent to the case's
+own platform. Prose is not compared; a case may name words (`mention`) that must occur.
 """
 
 from __future__ import annotations
@@ -10,27 +10,95 @@ import json
 import os
 import re
 import subprocess
+import threading
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-PROSE = {"message", "prompt", "summary", "notes", "warnings", "description"}
+PROSE = {"message", "prompt", "summary", "notes", "warnings", "description", "stdout", "stderr"}
 EXACT = {
-    "code", "status", "operation", "schema_version", "command", "action", "flags", "missing", "key", "name", "valid",
+    "code", "status", "operation", "schema_version", "command", "action", "platform_code", "status_code", "flags",
+    "missing", "key", "name", "scope", "identity", "valid", "fixed", "required_paths", "available", "has_more",
+    "next_offset", "total_count", "next_cursor", "token_store", "effective_source", "persistent_login", "logged_in",
+    "source", "field", "selected_types", "files_downloaded", "files_skipped", "unit", "completed", "total",
 }  # fmt: skip
+_NO_ROUTE: dict[str, Any] = {"status": 404, "json": {"error": "no such route", "code": "ROUTE_NOT_FOUND"}}
 _RUN = re.compile(r"(\.osmosis/evals/(?:\.locks/)?)[a-z]+-[a-z]+-\d{1,2}\b")
 
 
+class Platform:
+    """Answers what the case says it answers, on loopback, and keeps what it was asked.
+
+    Args:
+        routes: By `METHOD /path?query`, `METHOD /path` or `*`.
+    """
+
+    def __init__(self, routes: dict[str, Any]) -> None:
+        self.requests: list[dict[str, Any]] = []
+        platform = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+            def answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                platform.requests.append(_request(self.command, self.path, self.headers, body))
+                names = (f"{self.command} {self.path}", f"{self.command} {self.path.partition('?')[0]}", "*")
+                route = next((routes[name] for name in names if name in routes), _NO_ROUTE)
+                status = route.get("status", 200)
+                text = route["text"] if "text" in route else json.dumps(route.get("json", {}))
+                data = text.replace("{PLATFORM}", platform.url).encode() if status != 204 else b""
+                self.send_response(status)
+                for name, value in route.get("headers", {}).items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_GET = do_POST = do_DELETE = do_PUT = do_PATCH = answer
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(10)
+
+
 def run_case(case: dict[str, Any], sandbox: Path, binary: Path) -> dict[str, Any]:
-    """Run a case in a fresh directory.
+    """Run a case in a fresh directory, against a platform of its own where it has one.
 
     Args:
         case: A line of the case file.
         sandbox: An empty directory; `home` and `ws` are made in it.
         binary: The command under test.
     """
+    if "platform" not in case:
+        return _run(case, sandbox, binary, None)
+    with Platform(case["platform"].get("routes", {})) as platform:
+        return {**_run(case, sandbox, binary, platform), "requests": platform.requests}
+
+
+def _run(case: dict[str, Any], sandbox: Path, binary: Path, platform: Platform | None) -> dict[str, Any]:
+    places = {
+        "SBX": sandbox,
+        "WS": sandbox / "ws",
+        "HOME": sandbox / "home",
+        "PLATFORM": platform.url if platform else "",
+    }
 
     def filled(text: str) -> str:
-        return text.replace("{SBX}", str(sandbox))
+        for name, place in places.items():
+            text = text.replace(f"{{{name}}}", str(place))
+        return text
 
     _build(case, sandbox, filled)
     before = _tree(sandbox)
@@ -42,10 +110,18 @@ def run_case(case: dict[str, Any], sandbox: Path, binary: Path) -> dict[str, Any
         "COLUMNS": "100",
         "NO_COLOR": "1",
         "TERM": "dumb",
+        "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
         "GIT_CONFIG_GLOBAL": "/dev/null",
         "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
     }
-    environment |= {name: filled(value) for name, value in case.get("env", {}).items()}
+    if platform:
+        urls = ("OSMOSIS_PLATFORM_URL", "OSMOSIS_TOKEN_PLATFORM_URL")
+        environment |= {"OSMOSIS_TOKEN": "tok-test"} | dict.fromkeys(urls, platform.url)
+    for name, value in case.get("env", {}).items():
+        environment[name] = filled(value or "")
+        if value is None:
+            del environment[name]
     done = subprocess.run(
         [binary, *(filled(argument) for argument in case.get("argv", ()))],
         cwd=sandbox / case.get("cwd", "ws"),
@@ -56,16 +132,29 @@ def run_case(case: dict[str, Any], sandbox: Path, binary: Path) -> dict[str, Any
         timeout=120,
     )
     after = _tree(sandbox)
+    written = [name for name in after if not name.endswith("/") and before.get(name) != after[name]]
     return {
         "exit_code": done.returncode,
         "stdout": done.stdout,
         "stderr": done.stderr,
         "files": {
-            "written": _names(name for name in after if not name.endswith("/") and before.get(name) != after[name]),
+            "written": _names(written),
             "dirs_created": _names(name for name in after if name.endswith("/") and name not in before),
             "removed": sorted(name for name in before if name not in after),
+            "modes": {
+                name: oct((sandbox / name).stat().st_mode & 0o777) for name in written if name.startswith("home/")
+            },
         },
     }
+
+
+def _request(method: str, path: str, headers: Message, body: bytes) -> dict[str, Any]:
+    scopes = {"git": headers["X-Osmosis-Git"], "workspace": headers["X-Osmosis-Workspace"]}
+    request = {"method": method, "path": path, "scope": {name: value for name, value in scopes.items() if value}}
+    try:
+        return {**request, "body": json.loads(body) if body else None}
+    except ValueError:
+        return {**request, "body": body.decode("utf-8", "replace")}
 
 
 def facts(case: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
@@ -92,15 +181,33 @@ def facts(case: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
         found["error_prefix"] = any(line.startswith("Error:") for line in err.splitlines())
     if any(seen["files"].values()):
         found["files"] = seen["files"]
+    if case.get("plain_exact"):
+        found["stdout_text"] = out
+    if "requests" in seen:
+        sent_all = [{key: sent[key] for key in ("method", "path", "scope")} for sent in seen["requests"]]
+        found["requests"] = _in_order(sent_all)
+        if case.get("body_exact"):
+            found["bodies"] = [sent["body"] for sent in seen["requests"]]
     return found
+
+
+def _in_order(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Requests of the API as they came; those for objects sorted behind them, since several travel at a time."""
+    objects = [request for request in requests if not request["path"].startswith("/api/")]
+    return [
+        *(request for request in requests if request not in objects),
+        *sorted(objects, key=lambda request: (request["method"], request["path"])),
+    ]
 
 
 def differences(case: dict[str, Any], seen: dict[str, Any]) -> list[str]:
     """How a run differs from what the case expects; keys that we add to objects are no difference."""
-    expected = {key: value for key, value in case["expect"].items() if key not in ("mention", "requests")}
-    if "files" in expected:
-        expected["files"] = {key: value for key, value in expected["files"].items() if key != "modes"}
+    expected = {key: value for key, value in case["expect"].items() if key != "mention"}
+    if "requests" in expected:
+        expected["requests"] = _in_order(expected["requests"])
     found = facts(case, seen)
+    if "stdout_text" not in expected:
+        found.pop("stdout_text", None)
     different = [
         f"{key}: expected {expected.get(key)}, got {found.get(key)}"
         for key in sorted(expected.keys() | found.keys())
@@ -134,9 +241,21 @@ def _build(case: dict[str, Any], sandbox: Path, filled: Any) -> None:
     for repository in case.get("git", []):
         place = sandbox / repository["dir"]
         place.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["git", "init", "-q", "-b", "main"], cwd=place, check=True)
+        _git(place, "init", "-q", "-b", repository.get("branch", "main"))
         if origin := repository.get("origin"):
-            subprocess.run(["git", "remote", "add", "origin", origin], cwd=place, check=True)
+            _git(place, "remote", "add", "origin", origin)
+        if repository.get("commit"):
+            _git(place, "add", "-A")
+            _git(place, "commit", "-q", "--allow-empty", "-m", "c")
+        for name, content in repository.get("after_commit_files", {}).items():
+            (sandbox / name).parent.mkdir(parents=True, exist_ok=True)
+            (sandbox / name).write_text(filled(content), encoding="utf-8")
+
+
+def _git(place: Path, *arguments: str) -> None:
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.com")
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+    subprocess.run(["git", *identity, *arguments], cwd=place, env=environment, check=True, capture_output=True)
 
 
 def _tree(root: Path) -> dict[str, str]:

@@ -230,3 +230,12 @@ def _rule(console: Console, title: str) -> None:
 def _dim(console: Console, lines: Iterable[str]) -> None:
     for line in lines:
         console.print(_styled(Text(line, "dim")), soft_wrap=True)
+
+
+def picture(console: Console, blocks: Iterable[Block]) -> RichText:
+    """Blocks as one text of the console's width, for a region that is redrawn."""
+    from rich.text import Text as RichText
+
+    with console.capture() as captured:
+        draw(console, *blocks)
+    return RichText.from_ansi(captured.get().rstrip("\n"), no_wrap=True)

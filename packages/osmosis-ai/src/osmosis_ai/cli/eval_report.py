@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from osmosis_ai.cli.figures import (
@@ -24,8 +23,9 @@ from osmosis_ai.evaluation.verdict import Outcome
 
 if TYPE_CHECKING:
     from osmosis_ai.cli.eval_flags import EvalFlags
+    from osmosis_ai.cli.eval_upload import Published
     from osmosis_ai.evaluation.report import Cause, RunReport
-    from osmosis_ai.workspace.eval_config import EvalConfig
+    from osmosis_ai.evaluation.run import RunRequest
     from osmosis_ai.workspace.repository import Origin
 
 _VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
@@ -36,7 +36,7 @@ _MESSAGE_WIDTH = 240
 
 
 def run_result(
-    report: RunReport, flags: EvalFlags, config: EvalConfig, work_tree: Path, origin: Origin | None
+    report: RunReport, flags: EvalFlags, request: RunRequest, origin: Origin | None, published: Published | None = None
 ) -> OperationResult:
     """The result of an invocation that did work."""
     status: Status = "success"
@@ -59,15 +59,15 @@ def run_result(
         operation="eval.run",
         status=status,
         message=message,
-        resource=_resource(report, work_tree, origin),
-        blocks=[*_why(report, config.n), _figures(report)],
-        next_steps=_next_steps(report, flags),
+        resource=_resource(report, request, origin, published),
+        blocks=[*_why(report, request.config.n), _figures(report)],
+        next_steps=_next_steps(report, flags, published),
         exit_status=exit_status,
     )
 
 
 def noop_result(
-    report: RunReport, flags: EvalFlags, config: EvalConfig, work_tree: Path, origin: Origin | None
+    report: RunReport, flags: EvalFlags, request: RunRequest, origin: Origin | None, published: Published | None = None
 ) -> OperationResult:
     """The result when every work item had its verdict before: nothing ran, no file was touched."""
     message = f"Nothing to run: {report.run_name} is finished."
@@ -77,9 +77,9 @@ def noop_result(
     return OperationResult(
         operation="eval.run",
         message=message,
-        resource=_resource(report, work_tree, origin),
+        resource=_resource(report, request, origin, published),
         blocks=[_figures(report)],
-        next_steps=_next_steps(report, flags),
+        next_steps=_next_steps(report, flags, published),
         exit_status=exit_status,
     )
 
@@ -196,19 +196,22 @@ def _reward_interval(figures: Mapping[str, Any]) -> str:
     return f" ± {reach:.2g}" if reach else ""
 
 
-def _next_steps(report: RunReport, flags: EvalFlags) -> list[str]:
+def _next_steps(report: RunReport, flags: EvalFlags, published: Published | None) -> list[str]:
     name = report.run_name
     steps: list[tuple[str, str]] = []
     if report.status != "finished":
         steps.append(("Go on", continuation(flags, name)))
     elif report.failed or report.skipped:
-        steps.append(("Try failed and skipped rows again", continuation(flags, name, "--retry-failed")))
+        again = ("--retry-failed", "--upload") if published else ("--retry-failed",)
+        steps.append(("Try failed and skipped rows again", continuation(flags, name, *again)))
     where = f" -o {shlex.quote(flags.output)}" if flags.output else ""
     shown = shlex.quote(str(report.run_dir)) if where else name
     if report.succeeded or report.failed or report.skipped:
         failed = " --failed" if report.failed else ""
         steps.append(("Read a failed rollout" if failed else "Read a rollout", f"osmosis eval view {shown}{failed}"))
         steps.append(("Compare with another run", f"osmosis eval compare {shown} <other run>"))
+    if published is not None:
+        steps.append(("View on the platform", published.url))
     return [line for label, command in steps for line in (f"{label}:", f"  {command}")]
 
 
@@ -235,12 +238,14 @@ def continuation(flags: EvalFlags, name: str, *extra: str) -> str:
     return shlex.join([*words, *extra])
 
 
-def _resource(report: RunReport, work_tree: Path, origin: Origin | None) -> dict[str, Any]:
+def _resource(
+    report: RunReport, request: RunRequest, origin: Origin | None, published: Published | None
+) -> dict[str, Any]:
     resource: dict[str, Any] = {
         "run_name": report.run_name,
         "local_run_id": report.local_run_id,
         "output_path": str(report.run_dir),
-        "dataset_source": "explicit",
+        "dataset_source": request.dataset_source,
         "total_work_items": report.total,
         "dispatched": report.dispatched,
         "succeeded": report.succeeded,
@@ -269,10 +274,12 @@ def _resource(report: RunReport, work_tree: Path, origin: Origin | None) -> dict
             for cause in report.causes
         ],
         "cost_usd": report.cost_usd,
-        "workspace_directory": str(work_tree),
+        "workspace_directory": str(request.workspace_dir),
     }
     if report.halt_reason is not None:
         resource["halt"] = {"code": report.halt_code, "reason": report.halt_reason}
+    if published is not None:
+        resource |= {"upload": dict(published.resource), "platform_url": published.url}
     if origin is not None:
         resource["git"] = {"identity": origin.identity, "remote_url": origin.remote_url}
     return resource

@@ -9,6 +9,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from osmosis_ai.cli.eval_progress import make_progress
 from osmosis_ai.cli.eval_report import continuation, noop_result, run_result
 from osmosis_ai.cli.local_models import model_name, runs_here
 from osmosis_ai.cli.output import Cancelled, Output
-from osmosis_ai.cli.preconditions import agree, local_dataset, refuse_platform, require_modules, require_rollout
+from osmosis_ai.cli.preconditions import agree, connect, local_dataset, require_modules, require_rollout
 from osmosis_ai.cli.quiet import quiet_libraries
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.evaluation.rows import select
@@ -33,7 +34,10 @@ from osmosis_ai.workspace.repository import (
 )
 
 if TYPE_CHECKING:
+    from osmosis_ai.cli.eval_upload import Published
     from osmosis_ai.cli.results import OperationResult
+    from osmosis_ai.client.session import PlatformClient
+    from osmosis_ai.evaluation.dataset import Dataset
     from osmosis_ai.evaluation.report import RunReport
     from osmosis_ai.gateway.policy import Policy
 
@@ -51,19 +55,22 @@ def evaluate(output: Output, flags: EvalFlags) -> OperationResult:
     require_modules("eval", "fastapi", "uvicorn")  # the gateway's server
     work_tree = find_work_tree()
     require_directories(work_tree)
-    if flags.dataset_file is None or flags.upload:
-        refuse_platform(
-            work_tree,
-            "--upload" if flags.upload else "a dataset of the platform",
-            "drop --upload" if flags.dataset_file else "pass --dataset-file FILE to evaluate a local file",
-        )
+    with ExitStack() as stack:
+        client = None
+        if flags.dataset_file is None or flags.upload:
+            local = "drop --upload" if flags.dataset_file else "pass --dataset-file FILE to evaluate a local file"
+            client = stack.enter_context(connect(output, work_tree, local))
+        return _evaluate(output, flags, work_tree, client)
+
+
+def _evaluate(output: Output, flags: EvalFlags, work_tree: Path, client: PlatformClient | None) -> OperationResult:
     config = load_eval_config(locate_eval_config(flags.config, work_tree, _COMMAND), work_tree)
     require_rollout(work_tree, config)
     if flags.model is not None:
         config = replace(config, model_path=model_name(flags.model, work_tree))
     if config.advanced:
         output.warn(f"[advanced] is recorded and has no effect on a local run: {', '.join(config.advanced)}")
-    dataset = local_dataset(flags.dataset_file or "")
+    dataset, source = _dataset(output, flags, config.dataset, client)
     selection = select(dataset, rows=flags.rows, limit=config.limit)
     for warning in selection.warnings:
         output.warn(warning)
@@ -71,6 +78,7 @@ def evaluate(output: Output, flags: EvalFlags) -> OperationResult:
         workspace_dir=work_tree,
         config=config,
         dataset=dataset,
+        dataset_source=source,
         selection=selection,
         rows=flags.rows,
         name=flags.name,
@@ -86,22 +94,32 @@ def evaluate(output: Output, flags: EvalFlags) -> OperationResult:
         max_cost_usd=flags.max_cost_usd,
     )
     try:
-        return _run(output, flags, request)
+        return _run(output, flags, request, client)
     except _AnotherRun:
-        return _run(output, flags, replace(request, name=None))
+        return _run(output, flags, replace(request, name=None), client)
+
+
+def _dataset(output: Output, flags: EvalFlags, name: str, client: PlatformClient | None) -> tuple[Dataset, str]:
+    """The dataset and where it came from: the file of the command line, else the platform's."""
+    if flags.dataset_file is not None or client is None:
+        return local_dataset(flags.dataset_file or ""), "explicit"
+    from osmosis_ai.cli.platform_dataset import fetch_dataset
+
+    found = fetch_dataset(output, client, name)
+    return found.dataset, found.source
 
 
 class _AnotherRun(Exception):
     """The named run is finished and the user wants a new one."""
 
 
-def _run(output: Output, flags: EvalFlags, request: RunRequest) -> OperationResult:
-    config, work_tree = request.config, request.workspace_dir
+def _run(output: Output, flags: EvalFlags, request: RunRequest, client: PlatformClient | None) -> OperationResult:
+    origin = find_origin(request.workspace_dir)
     with EvaluationRun.open(request, warn=lambda code, message: output.warn(message, code)) as run:
         if run.complete:
             if output.interactive and not flags.yes and request.name is not None and _wants_another(run.name):
                 raise _AnotherRun
-            return noop_result(run.report(), flags, config, work_tree, find_origin(work_tree))
+            return noop_result(run.report(), flags, request, origin, _publish(output, flags, run.report(), client))
         try:
             policy, secrets = _agree(output, flags, run, request)
         except BaseException:
@@ -115,7 +133,19 @@ def _run(output: Output, flags: EvalFlags, request: RunRequest) -> OperationResu
             command = continuation(flags, run.name)
             error.message = f"Interrupted. Every verdict so far is kept. Go on:\n  {command}"
             raise
-    return run_result(report, flags, config, work_tree, find_origin(work_tree))
+        return run_result(report, flags, request, origin, _publish(output, flags, report, client))
+
+
+def _publish(output: Output, flags: EvalFlags, report: RunReport, client: PlatformClient | None) -> Published | None:
+    """Send a finished run to the platform, where it was asked for; the run's lock is still held."""
+    if not flags.upload or client is None:
+        return None
+    if report.status != "finished":
+        output.warn("The run is not finished, so it was not uploaded; it will be when the run is.", "UPLOAD_SKIPPED")
+        return None
+    from osmosis_ai.cli.eval_upload import publish
+
+    return publish(output, client, report.run_dir, replace=flags.retry_failed)
 
 
 def _agree(output: Output, flags: EvalFlags, run: EvaluationRun, request: RunRequest) -> tuple[Policy, dict[str, str]]:

@@ -9,17 +9,17 @@ import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from osmosis_ai.errors import AuthRequiredError, ValidationError
 from osmosis_ai.evaluation.dataset import open_dataset
 from osmosis_ai.extras import optional_imports
-from osmosis_ai.workspace.repository import read_origin
 from osmosis_ai.workspace.secrets import read_secrets_file, resolve_secrets
 
 if TYPE_CHECKING:
     from osmosis_ai.cli.output import Output
     from osmosis_ai.cli.results import Fields
+    from osmosis_ai.client.session import PlatformClient
     from osmosis_ai.evaluation.dataset import Dataset
 
 
@@ -76,27 +76,27 @@ def require_rollout(work_tree: Path, config: NamesRollout) -> None:
         )
 
 
-def refuse_platform(work_tree: Path, wanted: str, local: str) -> NoReturn:
-    """Say what is missing for something of the platform, in the order origin, login.
+def connect(output: Output, work_tree: Path, local: str) -> PlatformClient:
+    """A client for the platform whose workspace the repository belongs to, for something that needs it.
 
     Args:
+        output: Gets the platform's warnings.
         work_tree: Root of the Git work tree.
-        wanted: What needs the platform.
         local: How to do without.
 
     Raises:
-        ValidationError: No origin, or this version cannot reach the platform.
+        ValidationError: No origin, or one that is not fit.
         AuthRequiredError: No login.
+        OsmosisError: The login cannot be read, or is not for this platform.
     """
+    from osmosis_ai.client.scope import resolve_git_scope
+    from osmosis_ai.client.session import open_client
+
     try:
-        read_origin(work_tree)
-    except ValidationError as error:
-        raise ValidationError(f"{error.message} Or {local}.") from None
-    if not os.environ.get("OSMOSIS_TOKEN"):
-        raise AuthRequiredError(
-            f"Not logged in, and {wanted} needs a login, which this version of osmosis does not have yet; {local}."
-        )
-    raise ValidationError(f"This version of osmosis cannot reach the platform yet, and {wanted} needs it; {local}.")
+        return open_client(resolve_git_scope(work_tree), warn=output.warn)
+    except (ValidationError, AuthRequiredError) as error:
+        error.message = f"{error.message} Or {local}."
+        raise
 
 
 def local_dataset(given: str) -> Dataset:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from osmosis_ai.cli.figures import plural
 from osmosis_ai.cli.local_models import runs_here
 from osmosis_ai.cli.output import Output
-from osmosis_ai.cli.preconditions import agree, local_dataset, refuse_platform, require_modules, require_rollout
+from osmosis_ai.cli.preconditions import agree, connect, local_dataset, require_modules, require_rollout
 from osmosis_ai.cli.quiet import quiet_libraries
 from osmosis_ai.cli.train_flags import TrainFlags
 from osmosis_ai.cli.train_plan import plan_fields
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from osmosis_trainer.training import TrainingReport, TrainingRequest, TrainingRun
 
     from osmosis_ai.cli.results import OperationResult
+    from osmosis_ai.client.session import PlatformClient
+    from osmosis_ai.evaluation.dataset import Dataset
 
 _COMMAND = "osmosis train run"
 _FINAL = ("NO_REWARD", "TRAINING_ALARM", "NON_FINITE")  # going on would end the same way
@@ -49,9 +51,8 @@ def train(output: Output, flags: TrainFlags) -> OperationResult:
         import osmosis_trainer.training as trainer
     work_tree = find_work_tree()
     require_directories(work_tree)
-    if flags.dataset_file is None:
-        local = "pass --dataset-file FILE to train on a local file"
-        refuse_platform(work_tree, "a dataset of the platform", local)
+    local = "pass --dataset-file FILE to train on a local file"
+    client = connect(output, work_tree, local) if flags.dataset_file is None else None
     path = locate_training_config(flags.config, work_tree, _COMMAND)
     file = load_training_config(path, work_tree, trainer.training_options())
     require_rollout(work_tree, file)
@@ -62,7 +63,7 @@ def train(output: Output, flags: TrainFlags) -> OperationResult:
         )
     if others := [name for name in file.advanced if name != "training"]:
         output.warn(f"[advanced] is recorded and has no effect on a local run, but for training: {', '.join(others)}")
-    dataset = local_dataset(flags.dataset_file)
+    dataset = _dataset(output, flags, file.dataset, client)
     rows: tuple[int, ...] | None = None
     if flags.rows is not None:
         selection = select(dataset, rows=flags.rows, limit=None)
@@ -82,6 +83,16 @@ def train(output: Output, flags: TrainFlags) -> OperationResult:
         **options,
     )
     return _run(output, flags, request, trainer.TrainingRun)
+
+
+def _dataset(output: Output, flags: TrainFlags, name: str, client: PlatformClient | None) -> Dataset:
+    """The file of the command line, else the platform's dataset."""
+    if client is None:
+        return local_dataset(flags.dataset_file or "")
+    from osmosis_ai.cli.platform_dataset import fetch_dataset
+
+    with client:
+        return fetch_dataset(output, client, name).dataset
 
 
 def _run(output: Output, flags: TrainFlags, request: TrainingRequest, trainings: type[TrainingRun]) -> OperationResult:

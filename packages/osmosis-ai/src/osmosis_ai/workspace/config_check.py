@@ -1,4 +1,4 @@
-"""What eval and training files share: where they lie, `[experiment]`, `[env]`, `[secrets]`, one report.
+"""What config files share: where they lie, `[experiment]`, `[env]`, `[secrets]`, one report.
 
 Owns: the rules of those sections and the form of the report. The sections of one kind of file are its own module's.
 Whether the entrypoint exists is asked when the server is about to start; whether the model exists, by the policy.
@@ -141,14 +141,8 @@ class ConfigCheck:
                 if key in _EXPERIMENT_REQUIRED:
                     self.report(f"experiment.{key}", "is missing")
                 continue
-            value = table[key]
-            if not isinstance(value, str):
-                self.report(f"experiment.{key}", f"must be a string, got {shown(value)}")
-            elif not value.strip():
-                self.report(f"experiment.{key}", "must not be empty")
-            elif _PLACEHOLDER.fullmatch(value):
-                self.report(f"experiment.{key}", f"still holds the placeholder {value}; put your own value there")
-            else:
+            value = self.text(f"experiment.{key}", table[key])
+            if value is not None:
                 values[key] = value
         if "rollout" in values and (problem := _rollout_problem(values["rollout"], self.work_tree)):
             self.report("experiment.rollout", problem)
@@ -170,29 +164,51 @@ class ConfigCheck:
 
     def env(self) -> dict[str, str]:
         """The literal variables of `[env]`."""
+        return self.variables("env", self.table("env") or {})
+
+    def variables(self, section: str, table: Mapping[str, Any]) -> dict[str, str]:
+        """The literal variables of a table of them."""
         values: dict[str, str] = {}
-        for name, value in (self.table("env") or {}).items():
-            at = ["env", name]
+        for name, value in table.items():
+            key, at = f"{section}.{name}", [*section.split("."), name]
             if not isinstance(value, str):
-                self.report(f"env.{name}", f"must be a string, got {shown(value)}", at=at)
+                self.report(key, f"must be a string, got {shown(value)}", at=at)
             elif "\0" in value:
-                self.report(f"env.{name}", "must hold no NUL character", at=at)
+                self.report(key, "must hold no NUL character", at=at)
             elif _PLACEHOLDER.fullmatch(value):
-                self.report(f"env.{name}", f"still holds the placeholder {value}; put your own value there", at=at)
+                self.report(key, f"still holds the placeholder {value}; put your own value there", at=at)
             if not _ENV_NAME.fullmatch(name):
-                self.report(f"env.{name}", "is not a variable name of capitals, digits and underscores", at=at)
+                self.report(key, "is not a variable name of capitals, digits and underscores", at=at)
             elif name.startswith(_RESERVED_PREFIX):
-                self.report(f"env.{name}", f"the prefix {_RESERVED_PREFIX} is reserved for Osmosis itself", at=at)
+                self.report(key, f"the prefix {_RESERVED_PREFIX} is reserved for Osmosis itself", at=at)
             if isinstance(value, str):
                 values[name] = value
         return values
 
-    def secrets(self, env: Mapping[str, str], *, required: bool) -> tuple[str, ...]:
+    def text(self, key: str, value: Any, *, at: Iterable[str] | None = None) -> str | None:
+        """A string that says something; None when it is absent, or was reported."""
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            self.report(key, f"must be a string, got {shown(value)}", at=at)
+        elif not value.strip():
+            self.report(key, "must not be empty", at=at)
+        elif _PLACEHOLDER.fullmatch(value):
+            self.report(key, f"still holds the placeholder {value}; put your own value there", at=at)
+        else:
+            return value
+        return None
+
+    def secrets(
+        self, env: Mapping[str, str], *, required: bool, names_required: bool = True, most: int | None = None
+    ) -> tuple[str, ...]:
         """The names in `[secrets].required`; none of them may be in `env` too.
 
         Args:
             env: The names that `[env]` sets.
             required: Whether the section must be there.
+            names_required: Whether the section must say `required`; else it is empty.
+            most: How many names it may hold.
         """
         table = self.table("secrets", required=required)
         if table is None:
@@ -202,17 +218,20 @@ class ConfigCheck:
                 remedy = f'; list the name instead: required = ["{key}"]' if _SECRET_NAME.fullmatch(key) else ""
                 self.report(f"secrets.{key}", f"is not a recognised key{remedy}", at=["secrets", key])
         if "required" not in table:
+            if not names_required:
+                return ()
             self.report("secrets.required", "is missing; write `required = []` when nothing is needed")
             return ()
         names = table["required"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             self.report("secrets.required", f"must be a list of strings, got {shown(names)}")
             return ()
+        if most is not None and len(names) > most:
+            self.report("secrets.required", f"holds at most {most} names, got {len(names)}")
         seen: set[str] = set()
         for name in names:
-            if not _SECRET_NAME.fullmatch(name):
-                rule = "names start with a capital and hold capitals, digits and underscores"
-                self.report("secrets.required", f"{shown(name)} is not a secret name: {rule}")
+            if problem := name_problem(name):
+                self.report("secrets.required", problem)
             elif name in seen:
                 self.report("secrets.required", f"{name} is listed twice")
             elif name in env:
@@ -227,6 +246,13 @@ def suggestion(word: str, choices: Iterable[str], form: str = "{}") -> str:
 
     near = get_close_matches(word, list(choices), n=1, cutoff=0.6)
     return f"; did you mean {form.format(near[0])}?" if near else ""
+
+
+def name_problem(name: str) -> str | None:
+    """Why a string is no secret's name."""
+    if _SECRET_NAME.fullmatch(name):
+        return None
+    return f"{shown(name)} is not a secret name: names start with a capital and hold capitals, digits and underscores"
 
 
 def not_an_integer(value: Any) -> str | None:

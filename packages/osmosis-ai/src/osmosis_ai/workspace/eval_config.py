@@ -39,6 +39,7 @@ class EvalConfig:
         secret_names: Variables whose values come from outside the file.
         env: Literal variables of the rollout's process.
         advanced: Free table, recorded and otherwise unused.
+        evaluation: Keys of `[evaluation]` as the file has them, without defaults: what a managed run is sent.
     """
 
     path: Path
@@ -57,6 +58,7 @@ class EvalConfig:
     secret_names: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     advanced: Mapping[str, Any] = field(default_factory=dict)
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
 
 
 def locate_eval_config(given: Path, work_tree: Path, command: str) -> Path:
@@ -89,7 +91,15 @@ def load_eval_config(path: Path, work_tree: Path) -> EvalConfig:
     advanced = check.table("advanced") or {}
     if check.issues:
         check.refuse()
-    return EvalConfig(path=path, secret_names=secrets, env=env, advanced=advanced, **experiment, **evaluation)
+    return EvalConfig(
+        path=path,
+        secret_names=secrets,
+        env=env,
+        advanced=advanced,
+        evaluation=check.file.data.get("evaluation", {}),
+        **experiment,
+        **evaluation,
+    )
 
 
 def _evaluation(check: ConfigCheck) -> dict[str, Any]:

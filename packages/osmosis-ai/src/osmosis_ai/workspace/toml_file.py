@@ -17,7 +17,7 @@ from osmosis_ai.errors import UsageError, ValidationError
 
 _KEY_PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _KEY_PATH = rf"{_KEY_PART}(?:\s*\.\s*{_KEY_PART})*"
-_TABLE = re.compile(rf"\s*\[\[?\s*({_KEY_PATH})\s*\]")
+_TABLE = re.compile(rf"\s*(\[\[?)\s*({_KEY_PATH})\s*\]")
 _ASSIGNMENT = re.compile(rf"\s*({_KEY_PATH})\s*=")
 _PARTS = re.compile(_KEY_PART)
 
@@ -29,7 +29,8 @@ class TomlFile:
     Attributes:
         path: Where it was read, as the user gave it.
         data: The parsed tables.
-        lines: First line (from 1) of each key path that stands at the start of a line.
+        lines: First line (from 1) of each key path that stands at the start of a line; entries of an array of tables
+            also stand under their position: `("agents", "1", "model")`.
     """
 
     path: Path
@@ -80,22 +81,37 @@ def _key_lines(text: str) -> dict[tuple[str, ...], int]:
     """Lines of tables and keys in a valid TOML text; keys inside inline tables are not listed."""
     lines: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
+    entries: dict[tuple[str, ...], int] = {}  # arrays of tables: how many entries there are so far
     quote = ""  # the delimiter of a multi-line string that is open at the start of the line
     depth = 0  # of brackets that are open at the start of the line
     for number, line in enumerate(text.split("\n"), 1):
         rest = line
         if not quote and depth == 0:
             if header := _TABLE.match(line):
-                table = _split(header[1])
+                table = _split(header[2])
+                if header[1] == "[[":
+                    entries[table] = entries.get(table, 0) + 1
                 lines.setdefault(table, number)
+                lines.setdefault(_positioned(table, entries), number)
                 continue
             if assignment := _ASSIGNMENT.match(line):
                 path = table + _split(assignment[1])
                 for end in range(len(table) + 1, len(path) + 1):
                     lines.setdefault(path[:end], number)
+                    lines.setdefault(_positioned(path[:end], entries), number)
                 rest = line[assignment.end() :]
         quote, depth = _state_after(rest, quote, depth)
     return lines
+
+
+def _positioned(path: tuple[str, ...], entries: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
+    """The path with the position of the current entry after each array of tables on its way."""
+    found: list[str] = []
+    for end, part in enumerate(path, 1):
+        found.append(part)
+        if count := entries.get(path[:end]):
+            found.append(str(count - 1))
+    return tuple(found)
 
 
 def _split(key_path: str) -> tuple[str, ...]:

@@ -77,6 +77,14 @@ async def test_errors_keep_their_kind_and_one_try(
     assert len(stub.completions) == 1
 
 
+async def test_a_dead_endpoint_is_told_without_litellms_internals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_BASE", "http://127.0.0.1:9")
+    environ = {"ANTHROPIC_API_KEY": "sk-ant-12345678"}
+    with pytest.raises(PolicyError, match=r"Cannot connect to host 127\.0\.0\.1:9") as caught:
+        await answer(provider_policy("anthropic/claude-sonnet-4-5", environ))
+    assert "litellm" not in str(caught.value) and "object at" not in str(caught.value)
+
+
 async def test_what_is_no_answer_is_an_error_and_no_usage_is_none(azure: dict[str, str], stub: StubProvider) -> None:
     for model in ("html", "no-choices"):
         for stream in (False, True):

@@ -20,7 +20,9 @@ from osmosis_ai.gateway.policy import ChatDelta, ChatRequest, PolicyError, Polic
 from osmosis_ai.gateway.providers import LITELLM_KEYS, first_of
 from osmosis_ai.gateway.scrub import Scrubber
 
-_CLASS_NAMES = re.compile(r"\A(?:(?:litellm\.)?\w+(?:Error|Exception): |litellm\.Timeout: )+")
+_NOISE = re.compile(
+    r"\A(?:(?:litellm\.)?\w+(?:Error|Exception): |litellm\.Timeout: )+|\s*Handle with `litellm\.\w+`\.?|\s*ssl:<[^>]*>"
+)
 _METADATA_FORWARDED = frozenset({"azure"})
 _KINDS: tuple[tuple[str, PolicyErrorKind], ...] = (
     # the first name found among the exception's classes counts
@@ -236,7 +238,7 @@ class LiteLLMPolicy:
         names = [base.__name__ for base in type(error).__mro__]
         text = str(getattr(error, "message", None) or error).partition(" Traceback (most recent call last)")[0]
         # "litellm.RateLimitError: RateLimitError: AnthropicException - ..." says the same thing three times
-        text = self._scrub.line(_CLASS_NAMES.sub("", text.partition("\nTraceback ")[0]) or type(error).__name__)
+        text = self._scrub.line(_NOISE.sub("", text.partition("\nTraceback ")[0]) or type(error).__name__)
         status = getattr(error, "status_code", None)
         response = getattr(error, "response", None)
         wait = retry_after_s(getattr(response, "headers", None) or {})

@@ -228,6 +228,8 @@ def _resource(
         "cost_usd": 0.0,
         "workspace_directory": str(request.workspace_dir),
     }
+    if report.status != "finished":
+        resource["halt"] = {"code": "interrupted", "reason": "it was stopped"}
     if origin is not None:
         resource["git"] = {"identity": origin.identity, "remote_url": origin.remote_url}
     return resource

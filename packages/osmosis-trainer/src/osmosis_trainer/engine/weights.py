@@ -86,7 +86,8 @@ def read_shape(folder: Path) -> ModelShape:
     architectures = config.get("architectures")
     if architectures != [ARCHITECTURE]:
         raise ValidationError(
-            f"{path}: architectures is {architectures!r}; the NumPy engine runs [{ARCHITECTURE!r}] only."
+            f"{path}: architectures is {architectures!r}; the NumPy engine runs [{ARCHITECTURE!r}] only; the torch engine "
+            "runs others."
         )
     rope = config.get("rope_parameters") or {}
     unsupported = {

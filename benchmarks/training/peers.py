@@ -146,6 +146,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     os.environ |= ONE_THREAD
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # set for old libraries here; they slow a current NumPy
+        os.environ.pop(name, None)
     environ = dict(os.environ)
     python = make_peer_venv()
     sys.path.insert(0, str(HERE))

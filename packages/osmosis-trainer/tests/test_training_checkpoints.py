@@ -104,6 +104,13 @@ async def test_an_adapter_of_another_base_or_kind_is_refused(store, engine, tmp_
             embedded_policy(str(folder), workspace=tmp_path)
 
 
+async def test_an_adapter_of_other_weights_of_the_same_name_is_refused(store, engine, tmp_path):
+    version = await engine.publish("policy")
+    folder = await store.save_checkpoint(engine, "policy", version, 1, {"identity": {"model_digest": "other"}})
+    with pytest.raises(ValidationError, match="was trained on another osmosis/nano"):
+        embedded_policy(str(folder), workspace=tmp_path)
+
+
 def test_lines_are_cut_back_to_where_a_state_was_saved(tmp_path):
     path = tmp_path / "metrics.jsonl"
     lines = Lines.open(path)

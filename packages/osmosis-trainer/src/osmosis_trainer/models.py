@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -58,19 +59,19 @@ def find_model(model_path: str, workspace: Path) -> ModelSource:
         adapter = find_checkpoint(workspace / TRAININGS / match["run"], step)
         if (base := adapter_base(adapter)) != match["base"]:
             raise ValidationError(f"The adapter {adapter} is of the base model {base}, not of {match['base']}.")
+        _check_base(adapter, base, _embedded(base))
         return ModelSource(model_path, base, _embedded(base), adapter)
     folder = workspace / model_path
     if all((folder / name).is_file() for name in _ADAPTER_FILES):
         base = adapter_base(folder)
-        if base in EMBEDDED_MODELS:
-            return ModelSource(model_path, base, _embedded(base), folder)
-        base_folder = workspace / base
+        base_folder = _embedded(base) if base in EMBEDDED_MODELS else workspace / base
         if not (base_folder / "config.json").is_file():
             raise NotFoundError(
                 f"The adapter {folder} is of the base model {base!r}, which is neither {', '.join(EMBEDDED_MODELS)} nor "
                 "a folder here.",
                 code="VALIDATION",
             )
+        _check_base(folder, base, base_folder)
         return ModelSource(model_path, base, base_folder, folder)
     if (folder / "config.json").is_file():
         return ModelSource(model_path, model_path, folder)
@@ -79,6 +80,35 @@ def find_model(model_path: str, workspace: Path) -> ModelSource:
         "as osmosis/nano@<run> or osmosis/nano@<run>/<step>, or the path of a folder with a model's or adapter's files. "
         "For another provider's model write its own prefix, for example openai/<model>."
     )
+
+
+def folder_digest(folder: Path) -> str:
+    """Names a model by what of its files decides what it says."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".safetensors", ".json", ".jinja", ".bin") and path.is_file():
+            digest.update(f"\0{path.name}\0".encode())
+            with path.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _check_base(adapter: Path, base: str, folder: Path) -> None:
+    """Refuse an adapter that was trained on other weights of the same name; one from elsewhere does not say.
+
+    Raises:
+        ValidationError: It was.
+    """
+    try:
+        facts = json.loads((adapter / "loop.json").read_bytes())
+        trained_on = facts["identity"]["model_digest"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if trained_on != folder_digest(folder):
+        raise ValidationError(
+            f"The adapter {adapter} was trained on another {base}: the model's files have changed since, so its weights "
+            "mean nothing here. Train it again, or use the version of the model that it was trained on."
+        )
 
 
 def adapter_base(folder: Path) -> str:

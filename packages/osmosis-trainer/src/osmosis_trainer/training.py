@@ -10,7 +10,6 @@ Leaves the loop to `loop`, engines to `engines`, and questions to the user and d
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,7 +46,7 @@ from osmosis_trainer.loop.request import (
     write_manifest,
 )
 from osmosis_trainer.loop.writers import check_writers
-from osmosis_trainer.models import TRAININGS, ModelSource, find_model
+from osmosis_trainer.models import TRAININGS, ModelSource, find_model, folder_digest
 
 __all__ = [
     "METRICS",
@@ -170,7 +169,7 @@ class TrainingRun:
         engine = open_engine(request.engine, model.folder, base=model.base)
         read_chat_files(model.folder)
         root = request.output_root
-        inputs = identity(request, config, _digest(model.folder))
+        inputs = identity(request, config, folder_digest(model.folder))
         if request.name is not None:
             name = check_run_name(request.name)
         elif request.resume:
@@ -320,14 +319,3 @@ def _found(run_dir: Path, name: str, inputs: Mapping[str, Any], warn: Warn) -> S
     if saved is None:
         warn(None, f"Training '{name}' has nothing saved yet; it begins again.")
     return saved
-
-
-def _digest(folder: Path) -> str:
-    """Names the base model by what of its files decides what it says."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if path.suffix in (".safetensors", ".json", ".jinja", ".bin") and path.is_file():
-            digest.update(f"\0{path.name}\0".encode())
-            with path.open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()

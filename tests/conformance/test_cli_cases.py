@@ -12,7 +12,14 @@ from cli_cases import differences, run_case
 from osmosis_cli import OSMOSIS
 
 HERE = Path(__file__).parent
-CASES = [json.loads(line) for line in (HERE / "cli_cases.jsonl").read_text(encoding="utf-8").splitlines()]
+CASES = [
+    json.loads(line)
+    for name in (
+        "cli_cases.jsonl",
+        "cli_cases_own.jsonl",
+    )  # handed to us; recorded here by running the published client
+    for line in (HERE / name).read_text(encoding="utf-8").splitlines()
+]
 DEVIATIONS = tomllib.loads((HERE / "deviations.toml").read_text(encoding="utf-8"))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import evaluation_workspace as ew
 import pytest
+from osmosis_ai.evaluation.rows import format_selector
 from osmosis_cli import OSMOSIS, Terminal, environment, osmosis
 
 TEMPLATE = Path(__file__).resolve().parents[4] / "workspace-template"
@@ -114,7 +115,11 @@ def test_a_redirected_run_tells_a_line_a_step_and_what_to_type_next(env, tmp_pat
     assert "⠤⠤ training reward   ◆ validation reward" in done.stdout
     assert "2 rows never trained on" in done.stdout
     assert "osmosis eval run '<eval config>'" not in done.stdout
-    assert "osmosis eval run <eval config> --dataset-file data/rows.jsonl --model osmosis/nano@r/2" in done.stdout
+    held_out = {
+        json.loads(line)["row"] for line in (work / ".osmosis/trainings/r/rollouts.jsonl").open() if "valid" in line
+    }
+    selector = format_selector(sorted({*range(6, 12), *held_out}))  # what no step has seen
+    assert f"<eval config> --dataset-file data/rows.jsonl --rows {selector} --model osmosis/nano@r/2" in done.stdout
     assert "osmosis eval compare r-before r-after" in done.stdout
     plain = osmosis("--plain", "train", "view", "r", cwd=work, env=env)
     assert plain.status == 0 and "Training Reward\t" in plain.stdout and "⠤" not in plain.stdout
@@ -253,6 +258,27 @@ def test_an_interrupted_training_ends_with_a_step_and_goes_on(env, tmp_path: Pat
     limit = str(steps + 1)
     done = osmosis("--json", *RUN, "--name", "r", "--resume", "--max-steps", limit, "-y", cwd=work, env=env, timeout=90)
     assert (done.status, done.json["resource"]["steps"]) == (0, steps + 1)
+
+
+def test_ctrl_c_on_a_terminal_ends_with_the_step_and_leaves_it_as_it_was(env, tmp_path: Path):
+    config = CONFIG.replace("max_steps = 2", "max_steps = 40").replace("[training]", "[training]\ntotal_epochs = 9")
+    work = workspace(tmp_path, config)
+    with Terminal(*RUN, "--name", "r", "-y", cwd=work, env=env) as terminal:
+        terminal.expect("step 1/40", timeout=90)
+        terminal.send("\x03")
+        terminal.expect("stopping at the end of this step")
+        assert terminal.finish(60) == 1
+        assert "everything so far is kept" in terminal.text
+        assert "--name r --resume" in terminal.text
+        assert terminal.raw.rfind("\x1b[?25h") > terminal.raw.rfind("\x1b[?25l")  # the cursor is back
+
+
+def test_missing_secrets_are_named_and_nothing_is_left(env, tmp_path: Path):
+    work = workspace(tmp_path, CONFIG + '\n[secrets]\nrequired = ["MY_KEY", "OTHER"]\n')
+    done = osmosis("--json", *RUN, "-y", cwd=work, env={**env, "OTHER": "x"})
+    assert done.error["code"] == "INTERACTIVE_REQUIRED"
+    assert done.error["details"] == {"missing": ["MY_KEY"], "flags": ["--secrets-file"]}
+    assert [path.name for path in (work / ".osmosis/trainings").iterdir()] == [".locks"]
 
 
 def test_a_flat_reward_is_explained_in_words(env, tmp_path: Path):

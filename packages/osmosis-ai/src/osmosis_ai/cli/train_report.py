@@ -11,6 +11,7 @@ from osmosis_ai.cli.figures import duration_text, path_text, plural, reward_text
 from osmosis_ai.cli.results import Block, Cell, Fields, OperationResult, Status, Text
 from osmosis_ai.cli.training_curves import Curves, metric_graphs, reward_plot
 from osmosis_ai.cli.training_rollouts import RolloutFacts, read_rollouts
+from osmosis_ai.evaluation.rows import format_selector
 from osmosis_ai.evaluation.statistics import Estimate, mean
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _FILES = ("metrics.jsonl", "rollouts.jsonl", "checkpoints/", "logs.txt")
 _WINDOW = 5
 _CHECKPOINTS_SHOWN = 8
+_SELECTOR_WIDTH = 60
 
 
 def run_result(
@@ -90,7 +92,7 @@ def _result(
         message=message,
         resource=_resource(report, facts, request, origin),
         blocks=blocks,
-        next_steps=_next_steps(report, flags, request),
+        next_steps=_next_steps(report, facts, flags, request),
         next_steps_structured=structured,
     )
 
@@ -168,7 +170,7 @@ def _intervals(first: Estimate, last: Estimate) -> str:
     return f"95% intervals {before.low:.2f} to {before.high:.2f} → {after.low:.2f} to {after.high:.2f}; {rows}"
 
 
-def _next_steps(report: TrainingReport, flags: TrainFlags, request: TrainingRequest) -> list[str]:
+def _next_steps(report: TrainingReport, facts: RolloutFacts, flags: TrainFlags, request: TrainingRequest) -> list[str]:
     steps: list[tuple[str, str]] = []
     if report.status != "finished":
         steps.append(("Go on", continuation(flags, report.run_name)))
@@ -176,13 +178,23 @@ def _next_steps(report: TrainingReport, flags: TrainFlags, request: TrainingRequ
         config = _eval_config(request)
         data = shlex.join(["--dataset-file", flags.dataset_file]) if flags.dataset_file else ""
         before, after = f"{report.run_name}-before", f"{report.run_name}-after"
-        command = f"osmosis eval run {config} {data}"
-        steps.append(("Evaluate it", f"{command} --model {shlex.quote(report.model_path)} --name {after}"))
+        unseen = _unseen_rows(facts, request)
+        command = f"osmosis eval run {config} {data}" + (f" --rows {unseen}" if unseen else "")
+        where = " on rows it was not trained on" if unseen else ""
+        steps.append((f"Evaluate it{where}", f"{command} --model {shlex.quote(report.model_path)} --name {after}"))
         steps.append(("Evaluate the base model", f"{command} --model {request.file.model_path} --name {before}"))
         steps.append(("Compare the two", f"osmosis eval compare {before} {after}"))
     shown = shlex.quote(str(report.run_dir)) if flags.output else report.run_name
     steps.append(("See the curves again", f"osmosis train view {shown}"))
     return [line for label, command in steps for line in (f"{label}:", f"  {command}")]
+
+
+def _unseen_rows(facts: RolloutFacts, request: TrainingRequest) -> str:
+    """A selector of the rows that an honest evaluation may take; nothing where there are none, or too many to type."""
+    used = range(request.dataset.total_rows) if request.rows is None else request.rows
+    kept_apart = set(range(request.dataset.total_rows)) - set(used)
+    selector = format_selector(sorted(kept_apart | (facts.validation_rows - facts.trained_rows)))
+    return selector if len(selector) <= _SELECTOR_WIDTH else ""
 
 
 def _eval_config(request: TrainingRequest) -> str:

@@ -26,11 +26,15 @@ class RolloutFacts:
         kinds: How many ended graded, skipped, with a long prompt, or failed (under that one word).
         causes: Failures that are alike, the most frequent first.
         validation: Mean reward over rows with its 95 % interval, by the steps trained before the pass.
+        trained_rows: Rows that were trained on.
+        validation_rows: Rows that were validated on.
     """
 
     kinds: Mapping[str, int]
     causes: tuple[Cause, ...]
     validation: Mapping[int, Estimate]
+    trained_rows: frozenset[int]
+    validation_rows: frozenset[int]
 
     @property
     def outcomes(self) -> Text:
@@ -44,19 +48,24 @@ def read_rollouts(run_dir: Path) -> RolloutFacts:
     """Read the rollouts of a training; a line that is being written right now is left out."""
     kinds: Counter[str] = Counter()
     causes: Counter[tuple[Fault, str, str]] = Counter()
+    rows: dict[str, set[int]] = {"training": set(), "validation": set()}
     rewards: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in _records(run_dir / ROLLOUTS_FILE):
         kind = str(record.get("kind"))
         kinds[kind if kind in _WORDS else "failed"] += 1
+        if (phase := record.get("phase")) in rows:
+            rows[phase].add(int(record["row"]))
         if isinstance(error := record.get("error"), dict):
             causes[Fault(error["fault"]), str(error.get("code")), str(error.get("message"))] += 1
         reward = record.get("reward")
-        if record.get("phase") == "validation" and isinstance(reward, int | float):
+        if phase == "validation" and isinstance(reward, int | float):
             rewards[int(record["step"])][int(record["row"])].append(float(reward))
     return RolloutFacts(
         kinds=dict(kinds),
         causes=tuple(Cause(*key, count) for key, count in causes.most_common()),
         validation={step: _estimate(rewards[step]) for step in sorted(rewards)},
+        trained_rows=frozenset(rows["training"]),
+        validation_rows=frozenset(rows["validation"]),
     )
 
 

@@ -30,7 +30,7 @@ def sample(reward: float | None = None, *, fault: Fault | None = None, cut: bool
         ([sample(0.0, unparsed=1)] * 2, "tool calls that cannot be read"),
         ([sample(0.0)] * 8, "All 8 rewards are 0, so no rollout is better than another: the task may be too hard"),
         ([sample(1.0)] * 8, "the task may be solved already"),
-        ([sample(fault=Fault.AGENT, long_prompt=99)] * 2, "longer than max_prompt_length"),
+        ([sample(fault=Fault.AGENT, long_prompt=99, tree=TokenTree(()))] * 2, "longer than max_prompt_length"),
         ([sample(1.0, tree=TokenTree(()))] * 2, "without one answered call to the model"),
         ([], "No rollout was carried out."),
     ],

@@ -277,7 +277,7 @@ class TrainingLoop:
     def _measure(self, batch: Batch) -> dict[str, float]:
         samples = [sample for group in batch.groups for sample in group]
         for sample in samples:
-            if sample.notes.long_prompt is not None:
+            if sample.refused:
                 self._warn_once(
                     f"long prompt {sample.row}",
                     "LONG_PROMPT",

@@ -95,9 +95,14 @@ class Sample:
     attempts: int = 1
 
     @property
+    def refused(self) -> bool:
+        """Whether its prompt was too long to be answered at all: it says nothing, whatever was made of that."""
+        return self.notes.long_prompt is not None and not self.tree.nodes
+
+    @property
     def kind(self) -> str:
         """How it counts: graded, skipped, long_prompt, or whose fault its failure is."""
-        if self.notes.long_prompt is not None and self.outcome is not Outcome.GRADED:
+        if self.refused:
             return "long_prompt"
         if self.failure is not None:
             return self.failure.fault.value
@@ -280,7 +285,7 @@ class _Collecting(SilentObserver):
             row=verdict.source_row_index or 0,
             rollout_id=verdict.rollout_id,
             outcome=verdict.outcome,
-            reward=verdict.reward,
+            reward=None if notes.long_prompt is not None and not tree.nodes else verdict.reward,
             failure=verdict.failure,
             tree=tree,
             notes=notes,
@@ -341,4 +346,4 @@ def counts_as_reward(sample: Sample, agent_error_reward: float | None) -> float 
     if sample.reward is not None:
         return sample.reward
     failed = sample.failure is not None and sample.failure.fault is Fault.AGENT
-    return agent_error_reward if failed and sample.notes.long_prompt is None else None
+    return agent_error_reward if failed and not sample.refused else None

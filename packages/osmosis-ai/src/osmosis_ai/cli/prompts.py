@@ -88,8 +88,8 @@ def choose(question: str, options: Sequence[str], *, default: int = 0) -> int:
             screen.write(f"\x1b[1m{line}\x1b[0m\n" if at == current and redraw else f"{line}\n")
         screen.flush()
 
-    screen.write(f"{clean(question)}\n")
     if not redraw:
+        screen.write(f"{clean(question)}\n")
         draw()
         while True:
             answer = _read_line(f"Number [{default + 1}]: ", hidden=False).strip() or str(default + 1)
@@ -97,6 +97,7 @@ def choose(question: str, options: Sequence[str], *, default: int = 0) -> int:
                 return int(answer) - 1
             screen.write(f"Please answer with a number from 1 to {len(options)}.\n")
     with _keys() as descriptor:
+        screen.write(f"{clean(question)}\n")  # only now, so that no key pressed in answer is lost
         draw()
         while True:
             match _key(descriptor):
@@ -203,11 +204,11 @@ def _screen() -> TextIO:
 
 
 def _rest_of_sequence(descriptor: int) -> bytes:
-    """What follows an Escape at once: the rest of an arrow key's sequence; nothing when Escape was pressed alone."""
+    """What follows an Escape at once: the rest of a key's sequence; nothing when Escape was pressed alone."""
     rest = b""
     while select.select([descriptor], [], [], _ESCAPE_WAIT_S)[0]:
         rest += os.read(descriptor, 1)
-        if b"@" <= rest[-1:] <= b"~" and not select.select([descriptor], [], [], 0)[0]:
+        if rest not in (b"[", b"O") and b"@" <= rest[-1:] <= b"~":
             break
     return rest
 

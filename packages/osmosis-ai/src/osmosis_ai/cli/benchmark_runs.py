@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from osmosis_ai.cli.dates import ABSENT, date_text
+from osmosis_ai.cli.dates import ABSENT, date_cell
 from osmosis_ai.cli.figures import count_text, dollars_text, duration_text, rate_text
 from osmosis_ai.cli.listing import Listing
 from osmosis_ai.cli.results import Cell, Column, DetailResult, Fields, Lines
@@ -44,7 +44,7 @@ def run_row(record: Mapping[str, Any]) -> Sequence[Cell]:
         status_token(record["status"]),
         f"{progress['completed']:,} / {progress['total']:,}" if progress else ABSENT,
         ABSENT if best is None else rate_text(best),
-        date_text(record["created_at"]),
+        date_cell(record["created_at"]),
     )
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from osmosis_ai.cli.dates import ABSENT, date_text, moment_text
+from osmosis_ai.cli.dates import ABSENT, date_cell, moment_text
 from osmosis_ai.cli.figures import plural, size_text
 from osmosis_ai.cli.listing import Listing
 from osmosis_ai.cli.results import Cell, Column, DetailResult, Fields
@@ -50,7 +50,7 @@ def _row(item: Mapping[str, Any]) -> list[Cell]:
         item["file_name"],
         status_token(item["status"]),
         size_text(item["file_size"]),
-        date_text(item["created_at"]),
+        date_cell(item["created_at"]),
         item["creator_name"] or ABSENT,
     ]
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from osmosis_ai.cli.results import Text
+
 ABSENT = "–"
 """What stands for a value that is not there."""
 
 
-def date_text(moment: str | None) -> str:
-    """Minutes, for tables: `2026-11-01 10:00 AM UTC`; text that is no moment stays as it is."""
-    return _written(moment, seconds=False)
+def date_cell(moment: str | None) -> Text:
+    """Minutes, for tables: `2026-11-01 10:00 AM UTC`, on a terminal how long ago; text that is no moment stays as it is."""
+    return Text(_written(moment, seconds=False), short=age_text(moment))
 
 
 def moment_text(moment: str | None) -> str:

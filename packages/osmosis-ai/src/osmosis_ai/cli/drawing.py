@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from osmosis_ai.cli.output import clean, colours_allowed
@@ -41,7 +41,9 @@ _STYLES: dict[Role, str] = {
     "accent": "cyan",
 }
 _PIPE_WIDTH = 200
-_UNLIMITED_WIDTH = 100_000
+_NARROWEST = 16
+_GAP = 3
+_ABSENT = "–"
 _RULE_WIDTH = 100
 _GRAPHS_WIDTH = 100
 _GRAPH_VALUES_WIDTH = 28
@@ -101,8 +103,10 @@ def draw(console: Console, *blocks: Block) -> None:
             _rule(console, block.title)
         if isinstance(block, Lines):
             _draw_lines(console, block)
+        elif isinstance(block, Table):
+            _draw_table(console, block)
         else:
-            _draw_frame(console, block)
+            console.print(_frame(block))
         if isinstance(block, Table) and block.note:
             _dim(console, [block.note])
 
@@ -178,18 +182,53 @@ def _draw_lines(console: Console, block: Lines) -> None:
             console.print(part, soft_wrap=True)
 
 
-def _draw_frame(console: Console, block: Fields | Table) -> None:
-    """Fit the terminal; in a pipe a table is as wide as its cells, so that lines can be filtered by whole names."""
-    frame = _frame(block)
+def _draw_table(console: Console, table: Table) -> None:
+    """Fit the terminal, as a list where columns do not; in a pipe a table is as wide as its cells.
+
+    So lines of a pipe can be filtered by whole names, and on a narrow terminal no word is cut into letters.
+    """
+    from rich.cells import cell_len
+
+    on_screen = console.is_terminal
+    rows = [[_shown(cell) if on_screen else str(cell) for cell in row] for row in table.rows]
+    cells = [max(map(cell_len, column), default=0) for column in zip(*rows, strict=True)] or [0] * len(table.columns)
+    widest = [max(cell_len(column.name), width) for column, width in zip(table.columns, cells, strict=True)]
+    floors = [
+        whole if column.keep else max([min(width, _NARROWEST), *map(cell_len, column.name.split())])
+        for column, width, whole in zip(table.columns, cells, widest, strict=True)
+    ]
+    gaps = _GAP * len(floors) - 1
     before = console.width
-    if isinstance(block, Table) and not console.is_terminal:
-        unlimited = console.options.update(max_width=_UNLIMITED_WIDTH)
-        console.width = max(before, console.measure(frame, options=unlimited).maximum)
-    console.print(frame)
+    if on_screen and sum(floors) + gaps > before:
+        _draw_stacked(console, table)
+        return
+    if not on_screen:
+        console.width = max(before, sum(widest) + gaps)
+    console.print(_frame(table, floors, short=on_screen))
     console.width = before
 
 
-def _frame(block: Fields | Table) -> RichTable:
+def _draw_stacked(console: Console, table: Table) -> None:
+    """Each row as a line with its first cell, and the others under it, figures with their heading."""
+    from rich.text import Text as RichText
+
+    for row in table.rows:
+        parts: list[RichText] = []
+        for column, cell in zip(table.columns, row, strict=True):
+            text = _styled(Text(_shown(cell), cell.role if isinstance(cell, Text) else None))
+            if text.plain and (text.plain != _ABSENT or not parts):
+                parts.append(RichText.assemble((f"{column.name} ", "dim"), text) if column.right else text)
+        parts[0].stylize("bold")
+        console.print(parts[0], soft_wrap=True)
+        rest = RichText(" · ", "dim").join(parts[1:])
+        for line in rest.wrap(console, max(20, console.width - 2)):
+            line.rstrip()
+            if line.plain:
+                line.pad_left(2)
+                console.print(line, soft_wrap=True)
+
+
+def _frame(block: Fields | Table, floors: Sequence[int] = (), *, short: bool = False) -> RichTable:
     from rich import box
     from rich.table import Table as RichTable
 
@@ -201,24 +240,30 @@ def _frame(block: Fields | Table) -> RichTable:
             table.add_row(label, _styled(value))
         return table
     table = RichTable(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, border_style="dim")
-    for column in block.columns:
+    for column, floor in zip(block.columns, floors, strict=True):
         table.add_column(
             column.name,
             justify="right" if column.right else "left",
             no_wrap=column.keep,
             overflow="ellipsis" if column.keep else "fold",
+            min_width=floor,
         )
     for row in block.rows:
-        table.add_row(*(_styled(cell) for cell in row))
+        table.add_row(*(_styled(cell, short=short) for cell in row))
     return table
 
 
-def _styled(cell: Cell, style: str = "") -> Any:
+def _shown(cell: Cell) -> str:
+    """What a terminal shows of a table's cell."""
+    return clean(cell.short if isinstance(cell, Text) and cell.short is not None else str(cell))
+
+
+def _styled(cell: Cell, style: str = "", *, short: bool = False) -> Any:
     from rich.text import Text as RichText
 
     if isinstance(cell, Text):
         style = _STYLES[cell.role] if cell.role else style
-    return RichText(clean(str(cell)), style=style, overflow="fold")
+    return RichText(_shown(cell) if short else clean(str(cell)), style=style, overflow="fold")
 
 
 def _rule(console: Console, title: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from osmosis_ai.cli.dates import ABSENT, date_text
+from osmosis_ai.cli.dates import ABSENT, date_cell
 from osmosis_ai.cli.figures import path_text, plural, rate_text, reward_text
 from osmosis_ai.cli.listing import Listing
 from osmosis_ai.cli.results import Block, Cell, Column, DetailResult, Fields, OperationResult, Text
@@ -65,7 +65,7 @@ def _row(item: Mapping[str, Any]) -> Sequence[Cell]:
         f"{progress['completed']:,} / {progress['total']:,}" if progress else ABSENT,
         item["rollout"] or ABSENT,
         ABSENT if reward is None else reward_text(reward),
-        date_text(item["created_at"]),
+        date_cell(item["created_at"]),
         who_cell(item),
     )
 
@@ -250,8 +250,6 @@ def _detail(
         hints.append(f"⚠ {_DIRTY}")
     if url := record.get("platform_url"):
         hints.append(f"View: {url}")
-    if (record["status"] or "").lower() != "pending":
-        hints.append(f"Rows and logs: osmosis eval download {record['name'] or record['id']}")
     blocks = [Fields(head), configuration_fields(detail), _results(detail, summary)]
     return DetailResult(_plain_json(data), blocks, title="Evaluation Run Info", hints=hints)
 

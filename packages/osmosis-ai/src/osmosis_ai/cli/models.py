@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from osmosis_ai.cli.dates import ABSENT, date_text, moment_text
+from osmosis_ai.cli.dates import ABSENT, date_cell, moment_text
 from osmosis_ai.cli.listing import Listing
 from osmosis_ai.cli.paging import check_paging
 from osmosis_ai.cli.results import (
@@ -71,7 +71,7 @@ def lora_record(model: Record) -> dict[str, Any]:
 
 
 def _base_row(item: Mapping[str, Any]) -> list[Cell]:
-    return [item["model_name"], date_text(item["created_at"]), item["creator_name"] or ABSENT]
+    return [item["model_name"], date_cell(item["created_at"]), item["creator_name"] or ABSENT]
 
 
 def _lora_row(item: Mapping[str, Any]) -> list[Cell]:
@@ -81,7 +81,7 @@ def _lora_row(item: Mapping[str, Any]) -> list[Cell]:
         item["training_run_name"] or ABSENT,
         _step_text(item["checkpoint_step"]),
         _reward_text(item["reward"]),
-        date_text(item["created_at"]),
+        date_cell(item["created_at"]),
     ]
     if "deployment_status" in item:
         deployed = item["deployment_status"] == "active"

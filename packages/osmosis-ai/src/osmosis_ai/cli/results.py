@@ -18,10 +18,17 @@ type Role = Literal["good", "bad", "warn", "waiting", "active", "dim", "strong",
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text with a meaning."""
+    """Text with a meaning.
+
+    Attributes:
+        value: What is written.
+        role: What it means.
+        short: What a table on a terminal shows in its place, where room is scarce, such as an age for a date.
+    """
 
     value: str
     role: Role | None = None
+    short: str | None = None
 
     def __str__(self) -> str:
         return self.value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from osmosis_ai.cli.dates import date_text
+from osmosis_ai.cli.dates import moment_text
 from osmosis_ai.cli.results import Cell, Column, ListResult, Role, Table, Text
 
 if TYPE_CHECKING:
@@ -56,4 +56,4 @@ def show_log(invocation: Invocation, kind: str, name: str, words: str, limit: in
 
 def _row(entry: dict[str, Any]) -> list[Cell]:
     level = entry["level"]
-    return [date_text(entry["timestamp"]), Text(level, _ROLES.get(level.lower())), entry["step"], entry["message"]]
+    return [moment_text(entry["timestamp"]), Text(level, _ROLES.get(level.lower())), entry["step"], entry["message"]]

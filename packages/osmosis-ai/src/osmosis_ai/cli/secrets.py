@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from osmosis_ai.cli.dates import ABSENT, date_text
+from osmosis_ai.cli.dates import ABSENT, date_cell
 from osmosis_ai.cli.listing import Listing
 from osmosis_ai.cli.paging import check_paging
 from osmosis_ai.cli.results import Cell, Column, ListResult, OperationResult
@@ -45,7 +45,7 @@ def secret_record(secret: Record) -> dict[str, Any]:
 
 
 def _row(item: Mapping[str, Any]) -> list[Cell]:
-    return [item["name"], item["scope"].capitalize(), date_text(item["updated_at"]), item["updater_name"] or ABSENT]
+    return [item["name"], item["scope"].capitalize(), date_cell(item["updated_at"]), item["updater_name"] or ABSENT]
 
 
 def list_secrets(invocation: Invocation, scope: str, limit: int, everything: bool) -> ListResult:

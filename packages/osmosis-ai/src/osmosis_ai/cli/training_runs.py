@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from osmosis_ai.cli.dates import ABSENT, date_text
+from osmosis_ai.cli.dates import ABSENT, date_cell
 from osmosis_ai.cli.figures import path_text, reward_text
 from osmosis_ai.cli.listing import Listing
 from osmosis_ai.cli.results import Block, Cell, Column, DetailResult, Fields, Table, Text
@@ -49,7 +49,7 @@ def _row(record: Mapping[str, Any]) -> Sequence[Cell]:
         record["model_name"] or ABSENT,
         record["rollout_name"] or ABSENT,
         _reward(record.get("reward")),
-        date_text(record["created_at"]),
+        date_cell(record["created_at"]),
         who_cell(record),
     )
 

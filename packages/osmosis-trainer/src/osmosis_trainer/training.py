@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from osmosis_ai.errors import ConflictError, ValidationError
 from osmosis_ai.evaluation.hosting import SERVER_RECORD
@@ -47,6 +47,9 @@ from osmosis_trainer.loop.request import (
 )
 from osmosis_trainer.loop.writers import check_writers
 from osmosis_trainer.models import TRAININGS, ModelSource, find_model, folder_digest
+
+if TYPE_CHECKING:
+    from osmosis_trainer.loop.loop import Progress
 
 __all__ = [
     "METRICS",
@@ -242,9 +245,9 @@ class TrainingRun:
         record_speed(self.request.output_root, self.engine.capabilities, self.run_dir)
         return report
 
-    def report(self, progress: object = None, *, stopped: bool = False, seconds: float = 0.0) -> TrainingReport:
+    def report(self, progress: Progress | None = None, *, seconds: float = 0.0) -> TrainingReport:
         """What the training came to; without progress for one with nothing to do."""
-        steps = getattr(progress, "step", self.done_steps)
+        steps = self.done_steps if progress is None else progress.step
         training: dict[int, float] = {}
         validation: dict[int, float] = {}
         examples = 0

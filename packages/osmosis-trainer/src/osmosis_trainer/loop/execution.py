@@ -174,7 +174,7 @@ class TrainingExecution:
             await self._end(gateway, pool, files, writers)
         if self._log.failed:
             self._relay.warning(None, self._log.failed)
-        return run.report(loop.progress, stopped=loop.stopping, seconds=time.monotonic() - began)
+        return run.report(loop.progress, seconds=time.monotonic() - began)
 
     async def _end(self, gateway: Gateway, pool: RolloutPool, files: list[Lines], writers: list[MetricWriter]) -> None:
         """End everything that was started, whatever happened."""

@@ -109,6 +109,8 @@ def test_an_agent_that_ran_out_of_time_while_the_policy_was_down_is_excused():
 def test_a_bad_request_is_the_agents_doing():
     judgement = end("failure", session=calls("bad_request"), err_category="agent_error", err_message="400")
     assert judgement.failure.fault is Fault.AGENT and not judgement.retry
+    assert judgement.failure.message.startswith("its last model call was refused (bad_request): ")
+    assert judgement.failure.message.endswith("\n400")
 
 
 @pytest.mark.parametrize("kind", ["authentication", "quota", "not_found"])

@@ -84,7 +84,12 @@ def _judge_failure(
     code = category or text or "rollout_failed"
     if fault is Fault.USER:
         code = "rollout_failed"
-    failure = Failure(fault, code, text or "the rollout failed and its server said no more", result.err_traceback)
+    text = text or "the rollout failed and its server said no more"
+    last = calls.calls[-1].error if calls.calls else None
+    if fault is Fault.AGENT and last is not None and last.message not in text:
+        # an HTTP client's error names the status and not what the model's provider objected to
+        text = f"its last model call was refused ({last.kind}): {last.message}\n{text}"
+    failure = Failure(fault, code, text, result.err_traceback)
     return Judgement(Outcome.FAILED, failure=failure, retry=fault is Fault.INFRASTRUCTURE)
 
 

@@ -75,7 +75,7 @@ def _base_row(item: Mapping[str, Any]) -> list[Cell]:
 
 
 def _lora_row(item: Mapping[str, Any]) -> list[Cell]:
-    cells: list[Cell] = [
+    return [
         item["model_name"],
         item["base_model"] or ABSENT,
         item["training_run_name"] or ABSENT,
@@ -83,10 +83,11 @@ def _lora_row(item: Mapping[str, Any]) -> list[Cell]:
         _reward_text(item["reward"]),
         date_cell(item["created_at"]),
     ]
-    if "deployment_status" in item:
-        deployed = item["deployment_status"] == "active"
-        cells.append(status_token("deployed") if deployed else Text(ABSENT, "dim"))
-    return cells
+
+
+def _deployable_row(item: Mapping[str, Any]) -> list[Cell]:
+    deployed = item.get("deployment_status") == "active"
+    return [*_lora_row(item), status_token("deployed") if deployed else Text(ABSENT, "dim")]
 
 
 _BASE = Listing(
@@ -148,10 +149,13 @@ def _lora_list(client: PlatformClient, limit: int, everything: bool, extras: Map
     page = _LORA.fetch(client, limit, everything)
     quota = _quota(page)
     offered = bool(quota) or any("deployment_status" in item.fields for item in page.items)
-    columns = (*_LORA.columns, Column("Deployment Status", keep=True)) if offered else _LORA.columns
+    listing = _LORA
+    if offered:
+        columns = (*_LORA.columns, Column("Deployment Status", keep=True))
+        listing = replace(_LORA, columns=columns, row=_deployable_row)
     most = quota.get("max_active_deployments", 0)
     hints = [f"{quota.get('active_deployments', 0)} of {most} inference deployments used"] if most else []
-    return replace(_LORA, columns=columns).result(page, extras={**extras, **quota}, hints=hints)
+    return listing.result(page, extras={**extras, **quota}, hints=hints)
 
 
 def _quota(page: Page) -> dict[str, int]:

@@ -19,7 +19,7 @@ from osmosis_ai.client.redaction import redact_error
 from osmosis_ai.client.refusals import RENAMED_REPOSITORY_CODES, refusal
 from osmosis_ai.client.wire import Record
 from osmosis_ai.consts import PACKAGE_VERSION
-from osmosis_ai.errors import OsmosisError, PlatformError
+from osmosis_ai.errors import OsmosisError, PlatformError, ValidationError
 
 if TYPE_CHECKING:
     import httpx
@@ -89,7 +89,7 @@ def open_client(
 
 def segment(name: str) -> str:
     """A name as one segment of a path: nothing in it is a separator."""
-    quoted = quote(name, safe="")
+    quoted = quote(name, safe="", errors="surrogateescape")
     return quoted.replace(".", "%2E") if quoted in (".", "..") else quoted
 
 
@@ -177,6 +177,8 @@ class PlatformClient:
         for attempt in range(1, attempts + 1):
             try:
                 reply = self._send(method, path, params, body, timeout)
+            except UnicodeEncodeError:
+                raise ValidationError("A name or value given is not UTF-8 text, so it cannot be sent.") from None
             except httpx_module().TransportError as error:
                 if attempt == attempts:
                     raise self._unreachable(error) from None
@@ -289,8 +291,7 @@ class PlatformClient:
         if not isinstance(value, dict):
             raise PlatformError(
                 f"The platform's answer to {reply.request.method} {reply.request.url.path} is not a JSON object;"
-                f" check that {self.platform_url} is an Osmosis platform.",
-                details={"status_code": reply.status_code},
+                f" check that {self.platform_url} is an Osmosis platform."
             )
         return value
 

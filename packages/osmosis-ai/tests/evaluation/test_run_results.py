@@ -170,6 +170,15 @@ def test_changes_that_are_all_alike_get_no_interval_of_no_width(tmp_path: Path) 
     assert (result.rewards.interval, result.rewards.p_value) == (None, 2 / 16)
 
 
+def test_no_pass_rate_is_said_to_change_by_more_than_all_of_it(tmp_path: Path) -> None:
+    a = make(tmp_path, "a", {row: [0.0] for row in range(16)})
+    b = make(tmp_path, "b", {row: [1.0 if row else 0.0] for row in range(16)})
+    passes = compare(a, b).passes
+    assert passes is not None and passes.interval is not None
+    assert passes.interval.high == 1.0
+    assert 0.5 < passes.interval.low < passes.mean
+
+
 def test_rows_with_several_attempts_are_compared_by_their_rates(tmp_path: Path) -> None:
     a = make(tmp_path, "a", {0: [1.0, 0.0], 1: [1.0, 1.0], 2: [0.0, 0.0]})
     b = make(tmp_path, "b", {0: [1.0, 1.0], 1: [0.0, 1.0], 2: [0.0, 0.0]})

@@ -63,8 +63,8 @@ class Difference:
     """B minus A over the rows compared.
 
     Attributes:
-        interval: 95 % Student t interval of the mean over rows; None when fewer than two rows are compared, or all
-            changed alike.
+        interval: 95 % Student t interval of the mean over rows, a pass rate's within -1 and 1; None when fewer than
+            two rows are compared, or all changed alike.
         p_value: Two-sided sign-flip permutation test; None when nothing is compared.
         exact: Whether all sign patterns were counted.
     """
@@ -175,7 +175,7 @@ def compare(
             f"{left_out} attempts in common rows do not count: skipped, or failed by grader or infrastructure."
         )
     changes = [rows_b[row].rate - rows_a[row].rate for row in compared]
-    passes = _difference(changes)
+    passes = _difference(changes, limit=1.0)
     rewarded = [row for row in compared if rows_a[row].rewards and rows_b[row].rewards]
     reward_changes = [(rows_b[row].reward or 0.0) - (rows_a[row].reward or 0.0) for row in rewarded]
     binary = all(value in (0, 1) for row in rewarded for side in (rows_a, rows_b) for value in side[row].rewards or ())
@@ -243,7 +243,8 @@ def _tally(run: RunResults, threshold: float) -> dict[int, _RowTally]:
     return tallies
 
 
-def _difference(changes: list[float]) -> Difference | None:
+def _difference(changes: list[float], *, limit: float = math.inf) -> Difference | None:
+    """Judge the changes of the rows; `limit` is how far a mean of such changes can be from 0."""
     if not changes:
         return None
     test = stats.sign_flip(changes)
@@ -251,6 +252,8 @@ def _difference(changes: list[float]) -> Difference | None:
     interval = estimate.interval
     if interval is not None and math.isclose(*interval, rel_tol=1e-9):
         interval = None  # changes that are all alike say nothing about their spread
+    if interval is not None:
+        interval = stats.Interval(max(interval.low, -limit), min(interval.high, limit))
     return Difference(
         estimate.mean,
         estimate.standard_error,

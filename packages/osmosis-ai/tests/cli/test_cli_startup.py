@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from osmosis_cli import OSMOSIS
+from stub_api import StubApi
 
 FRAME = {
     "osmosis_ai",
@@ -62,6 +63,18 @@ def modules_after(arguments: list[str], cwd: Path) -> set[str]:
             ["dataset", "validate", "--help"],
             {*COMMAND, "click", "osmosis_ai.cli.commands.dataset_validate", "osmosis_ai.cli.results"},
         ),
+        *(
+            ([*words, "--help"], {*COMMAND, "click", f"osmosis_ai.cli.commands.{module}", "osmosis_ai.cli.results"})
+            for words, module in (
+                (["doctor"], "doctor"),
+                (["upgrade"], "upgrade"),
+                (["open"], "open"),
+                (["template", "apply"], "template_apply"),
+                (["dataset", "upload"], "dataset_upload"),
+                (["secret", "set"], "secret_set"),
+                (["model", "info"], "model_info"),
+            )
+        ),
     ],
 )
 def test_each_path_loads_only_what_it_needs(tmp_path: Path, arguments: list[str], allowed: set[str]):
@@ -77,13 +90,31 @@ def test_each_path_loads_only_what_it_needs(tmp_path: Path, arguments: list[str]
         ["--json", "eval", "rubric", "-d", "none.jsonl", "-r", "x", "--model", "openai/x"],
         ["--json", "eval", "run", "none.toml", "--dataset-file", "d.jsonl"],
         ["--json", "eval", "view", "none"],
+        ["--json", "template", "list"],
+        ["--json", "doctor"],
+        ["--json", "dataset", "list"],
+        ["--json", "dataset", "upload", "d.jsonl", "--yes"],
+        ["--json", "secret", "set", "A_KEY"],
+        ["--json", "--workspace", "lab", "model", "list"],
     ],
 )
 def test_formats_for_programs_never_load_rich_or_frameworks(tmp_path: Path, arguments: list[str]):
     (tmp_path / "d.jsonl").write_text('{"user_prompt": "q", "ground_truth": "a"}\n' * 4)
     assert not modules_after(arguments, tmp_path) & {
         "rich", "pydantic", "httpx", "litellm", "fastapi", "starlette", "uvicorn", "pyarrow", "numpy", "prompt_toolkit",
+        "keyring",
     }  # fmt: skip
+
+
+def test_asking_the_platform_loads_no_drawing_and_no_validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    account = {"user": {"id": "u", "email": "a@example.com"}, "expires_at": "2099-01-01T00:00:00Z"}
+    with StubApi({"GET /api/cli/verify": account, "GET /api/cli/workspaces": {"workspaces": []}}) as stub:
+        for name, value in stub.environment().items():
+            monkeypatch.setenv(name, value)
+        for command in (["auth", "whoami"], ["workspace", "list"]):
+            loaded = modules_after(["--json", *command], tmp_path)
+            assert "httpx" in loaded
+            assert not loaded & {"rich", "pygments", "pydantic", "keyring", "prompt_toolkit", "h2"}
 
 
 def cpu_s(command: list[str], cwd: Path) -> float:

@@ -36,11 +36,11 @@ class Installation:
 
     Attributes:
         kind: The tool that manages it, or a development install.
-        source: The checkout of a development install, where it is known.
+        source: Where a development install comes from: a checkout's path, or a repository's URL.
     """
 
     kind: Kind
-    source: Path | None = None
+    source: str = ""
 
 
 def upgrade(output: Output) -> OperationResult:
@@ -63,13 +63,18 @@ def upgrade(output: Output) -> OperationResult:
         )
     installation = detect_installation()
     if installation.kind == "development":
-        place = f" at {installation.source}" if installation.source else ""
+        source = installation.source
+        remedy = (
+            f"uv pip install --upgrade {shlex.quote(source)}"
+            if "://" in source
+            else f"git -C {shlex.quote(source)} pull"
+        )
         return OperationResult(
             operation="upgrade",
             status="noop",
             resource={**versions, "method": installation.kind},
-            message=f"Release {latest} is out. This is a development install{place}; update that checkout yourself.",
-            next_steps=[f"git -C {shlex.quote(str(installation.source))} pull"] if installation.source else [],
+            message=f"Release {latest} is out. This is a development install from {source}; update that yourself.",
+            next_steps=[remedy],
         )
     return _run(installation.kind, latest, versions, output)
 
@@ -111,7 +116,9 @@ def detect_installation() -> Installation:
     if url.startswith("file://") and "dir_info" in record:
         from urllib.parse import unquote, urlsplit
 
-        return Installation("development", Path(unquote(urlsplit(url).path)))
+        return Installation("development", unquote(urlsplit(url).path))
+    if "vcs_info" in record:
+        return Installation("development", f"git+{url}")
     place = Path(sys.prefix).as_posix()
     for mark, kind in (("/uv/tools/", "uv tool"), ("/pipx/venvs/", "pipx")):
         if mark in f"{place}/":

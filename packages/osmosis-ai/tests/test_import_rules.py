@@ -14,6 +14,7 @@ NEVER = {
     "osmosis_ai.rollout": ["cli", "client", "evaluation", "gateway", "workspace", "eval"],
     "osmosis_ai.gateway": ["cli", "client", "evaluation"],
     "osmosis_ai.evaluation": ["cli", "client"],
+    "osmosis_ai.client": ["cli", "evaluation", "gateway", "rollout"],
     "osmosis_ai.workspace": ["cli", "client", "evaluation", "gateway", "rollout"],
 }
 # room: the only rooms of osmosis_ai that a package outside may import

@@ -260,9 +260,9 @@ def test_a_keyring_that_refuses_to_forget_is_an_error(tmp_path, stub, here):
 @pytest.mark.parametrize(
     "text", ["{not json", "[]", '{"version": 2, "platforms": []}', '{"version": 2, "platforms": {"": {}}}']
 )
-def test_damaged_logins_are_set_aside_by_logging_out_only(tmp_path, stub, here, text):
+def test_damaged_logins_are_set_aside_by_logging_out_or_in_only(tmp_path, stub, here, text):
     file = write(tmp_path, text)
-    for command in (["whoami"], ["login", "--token", "pat-1"], ["logout"]):
+    for command in (["whoami"], ["logout"]):
         done = osmosis("--json", "auth", *command, cwd=tmp_path, env=here)
         assert done.status == 1
         assert file.read_text() == text
@@ -274,7 +274,11 @@ def test_damaged_logins_are_set_aside_by_logging_out_only(tmp_path, stub, here, 
     assert (file.parent / "credentials.json.bak").read_text() == "older"
     assert (file.parent / "credentials.json.bak.1").read_text() == text
     assert not file.exists()
-    assert osmosis("--json", "auth", "login", "--token", "pat-1", cwd=tmp_path, env=here).status == 0
+    write(tmp_path, text)
+    again = osmosis("--json", "auth", "login", "--token", "pat-1", cwd=tmp_path, env=here)
+    assert again.status == 0
+    assert [line["warning"]["code"] for line in again.objects] == ["CREDENTIALS_METADATA_BACKED_UP"]
+    assert (file.parent / "credentials.json.bak.2").read_text() == text
 
 
 def test_one_damaged_entry_does_not_cost_the_others(tmp_path, stub, here):
@@ -284,6 +288,18 @@ def test_one_damaged_entry_does_not_cost_the_others(tmp_path, stub, here):
     done = osmosis("--json", "auth", "logout", "--yes", cwd=tmp_path, env=here)
     assert done.status == 0
     assert list(stored(tmp_path)["platforms"]) == [PRODUCTION]
+    assert [line["warning"]["code"] for line in done.objects] == ["TOKEN_NOT_FOUND"]
+
+
+def test_a_token_that_vanished_from_the_keyring_means_logged_out(tmp_path, stub, here):
+    osmosis("--json", "auth", "login", "--token", "pat-1", cwd=tmp_path, env=here)
+    (tmp_path / "keyring.json").write_text("{}")
+    who = osmosis("--json", "auth", "whoami", cwd=tmp_path, env=here)
+    warning, error = who.objects
+    assert (warning["warning"]["code"], error["error"]["code"]) == ("TOKEN_NOT_FOUND", "AUTH_REQUIRED")
+    done = osmosis("--json", "auth", "logout", "--yes", cwd=tmp_path, env=here)
+    assert done.json["status"] == "success"
+    assert not credentials(tmp_path).exists()
 
 
 def test_an_unreadable_file_is_said_to_be_one(tmp_path, here):

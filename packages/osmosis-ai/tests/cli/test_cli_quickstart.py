@@ -59,7 +59,7 @@ def test_a_first_run_clones_and_ends_with_a_text_for_an_agent(tmp_path, stub, he
     assert stub.asked[-1].json == {"organizationId": "ws_1", "intent": "eval"}
     assert all(not {"x-osmosis-git", "x-osmosis-workspace"} & set(asked.headers) for asked in stub.asked)
     remembered = json.loads((tmp_path / ".config/osmosis/workspace-directories.json").read_text())
-    assert remembered == {stub.url: {"ws_1": str((tmp_path / "empty/Demo-Repo").resolve())}}
+    assert remembered["platforms"] == {stub.url: {"ws_1": str((tmp_path / "empty/Demo-Repo").resolve())}}
 
 
 def test_a_second_run_only_reports_and_asks_for_the_goal(tmp_path, stub, here):

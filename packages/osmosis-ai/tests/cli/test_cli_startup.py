@@ -114,7 +114,7 @@ def test_asking_the_platform_loads_no_drawing_and_no_validation(tmp_path: Path, 
         for command in (["auth", "whoami"], ["workspace", "list"]):
             loaded = modules_after(["--json", *command], tmp_path)
             assert "httpx" in loaded
-            assert not loaded & {"rich", "pygments", "pydantic", "keyring", "prompt_toolkit", "h2"}
+            assert not loaded & {"rich", "pygments", "pydantic", "keyring", "prompt_toolkit"}
 
 
 def cpu_s(command: list[str], cwd: Path) -> float:

@@ -121,7 +121,9 @@ def log_out(output: Output, *, yes: bool) -> OperationResult:
     return OperationResult(
         operation="auth.logout",
         resource={**resource, "revoked": done.revoked, "env_token_set": from_environment, **after},
-        message="Logged out.",
+        message="The saved login is removed; the environment's token is still in use."
+        if from_environment
+        else "Logged out.",
         next_steps=[unset] if from_environment else [],
         next_steps_structured=steps,
     )
@@ -134,7 +136,7 @@ def who_am_i(output: Output) -> DetailResult:
         AuthRequiredError: No login, or one that is not accepted.
         OsmosisError: The platform cannot be asked.
     """
-    credential = resolve_credential()
+    credential = resolve_credential(warn=output.warn)
     from osmosis_ai.client.account import verify
     from osmosis_ai.client.scope import find_git_scope
 

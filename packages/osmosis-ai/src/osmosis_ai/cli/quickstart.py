@@ -111,7 +111,7 @@ def _log_in(output: Output) -> list[AccountWorkspace]:
     """The account's workspaces, by a login that works; a new one is made where there is none."""
     fresh = False
     try:
-        resolve_credential()
+        resolve_credential(warn=output.warn)
     except AuthRequiredError:
         store_login(output)
         fresh = True

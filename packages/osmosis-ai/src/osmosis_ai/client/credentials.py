@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from osmosis_ai.client.address import PRODUCTION_URL, active_platform_url, normalise_platform_url
 from osmosis_ai.errors import AuthRequiredError, OsmosisError, ValidationError
+
+if TYPE_CHECKING:
+    from osmosis_ai.client.session import Warn
 
 TOKEN_VARIABLE = "OSMOSIS_TOKEN"
 TOKEN_PLATFORM_VARIABLE = "OSMOSIS_TOKEN_PLATFORM_URL"
@@ -45,8 +48,12 @@ class Credential:
         return "environment" if self.effective_source == "environment" else "credentials"
 
 
-def resolve_credential(environ: Mapping[str, str] | None = None) -> Credential:
+def resolve_credential(environ: Mapping[str, str] | None = None, warn: Warn | None = None) -> Credential:
     """The token for the active platform.
+
+    Args:
+        environ: The environment; the process's by default.
+        warn: Gets a warning, `TOKEN_NOT_FOUND`, where a login is stored but its token is not.
 
     Raises:
         AuthRequiredError: No login, or an expired one.
@@ -64,7 +71,15 @@ def resolve_credential(environ: Mapping[str, str] | None = None) -> Credential:
         raise AuthRequiredError("Not logged in. Run 'osmosis auth login' first.")
     if login.is_expired():
         raise AuthRequiredError("Your session has expired. Please run 'osmosis auth login' to re-authenticate.")
-    return Credential(login.read_token(), platform_url, login.token_store, login.token_id)
+    try:
+        token = login.read_token()
+    except OsmosisError as error:
+        if error.error_code != "TOKEN_NOT_FOUND":
+            raise
+        if warn is not None:
+            warn(error.message, error.error_code)
+        raise AuthRequiredError("Not logged in. Run 'osmosis auth login' first.") from None
+    return Credential(token, platform_url, login.token_store, login.token_id)
 
 
 def environment_token(environ: Mapping[str, str]) -> str | None:

@@ -71,7 +71,7 @@ def login_with_token(
     Raises:
         OsmosisError: The token is not accepted, or cannot be stored; the login before stays.
     """
-    mode = _ready(platform_url, os.environ if environ is None else environ)
+    mode = _ready(os.environ if environ is None else environ)
     require_sendable(token, "The value of --token")
     account = verify(Credential(token, platform_url, "file"), warn=warn)
     return account, _store(account, platform_url, token, mode, warn)
@@ -98,7 +98,7 @@ def login_with_device(
         AuthRequiredError: It was declined, or nobody answered in time.
         OsmosisError: The platform cannot do it, or the token cannot be stored (it is taken back then).
     """
-    mode = _ready(platform_url, os.environ if environ is None else environ)
+    mode = _ready(os.environ if environ is None else environ)
     with make_client(platform_url) as client:
         begun = Record(_post(client, platform_url, "/device/authorize", {"deviceName": platform.node()}, warn), "login")
         device_code = begun.text("device_code")
@@ -128,28 +128,30 @@ def logout(platform_url: str, *, warn: Warn) -> LoggedOut:
     Raises:
         OsmosisError: The login cannot be removed: KEYRING_CLEANUP_FAILED, KEYRING_UNAVAILABLE, CREDENTIALS_UNAVAILABLE.
     """
+    if _set_damage_aside(warn):
+        _forget_in_keyring(None)
+        return LoggedOut(revoked=False)
     try:
         login = logins.load_login(platform_url)
-    except OsmosisError as error:
-        if error.error_code not in _METADATA_TROUBLE:
-            raise
-        backup = logins.set_aside(platform_url)
-        warn(f"Saved logins that cannot be read were moved to {backup}.", "CREDENTIALS_METADATA_BACKED_UP")
-        _forget_in_keyring(platform_url, None)
+    except OsmosisError:
+        warn("The saved login is damaged, so its token was not taken back on the platform.", "TOKEN_NOT_FOUND")
+        logins.remove_login(platform_url)
         return LoggedOut(revoked=False)
     if login is None:
         return LoggedOut(revoked=False)
+    if login.token_store == "keyring":
+        _require_keyring()
     revoked = _take_back(login, warn)
-    _forget_in_keyring(platform_url, login)
+    _forget_in_keyring(login)
     logins.remove_login(platform_url)
     return LoggedOut(revoked)
 
 
-def _ready(platform_url: str, environ: Mapping[str, str]) -> logins.StoreMode:
+def _ready(environ: Mapping[str, str]) -> logins.StoreMode:
     """Check, before anything is asked of anybody, that a login can be stored.
 
     Raises:
-        OsmosisError: The store is misnamed or missing, or the file of logins is damaged.
+        OsmosisError: The store is misnamed or missing, or the file of logins cannot be read at all.
     """
     mode = logins.store_mode(environ)
     if mode == "keyring":
@@ -157,13 +159,38 @@ def _ready(platform_url: str, environ: Mapping[str, str]) -> logins.StoreMode:
 
         if not system_keyring.is_usable():
             raise system_keyring.missing_keyring()
-    logins.check_file()
+    _is_damaged()
     return mode
+
+
+def _is_damaged() -> bool:
+    """Whether the file of logins cannot be understood.
+
+    Raises:
+        OsmosisError: CREDENTIALS_UNAVAILABLE: it cannot be read at all.
+    """
+    try:
+        logins.check_file()
+    except OsmosisError as error:
+        if error.error_code not in _METADATA_TROUBLE:
+            raise
+        return True
+    return False
+
+
+def _set_damage_aside(warn: Warn) -> bool:
+    """Move a file that cannot be understood out of the way, and say where it is."""
+    if not _is_damaged():
+        return False
+    backup = logins.set_aside()
+    warn(f"Saved logins that cannot be read were moved to {backup}.", "CREDENTIALS_METADATA_BACKED_UP")
+    return True
 
 
 def _store(account: Account, platform_url: str, token: str, mode: logins.StoreMode, warn: Warn) -> Login:
     """Store the new login, then take the one before back."""
-    before = _previous(platform_url)
+    _set_damage_aside(warn)
+    before = _previous(platform_url, warn)
     stored = logins.save_login(account.as_login(platform_url), token, mode)
     if stored.token_store == "file" and mode == "auto":
         warn(
@@ -176,18 +203,15 @@ def _store(account: Account, platform_url: str, token: str, mode: logins.StoreMo
     return stored
 
 
-def _previous(platform_url: str) -> tuple[Login, str | None] | None:
+def _previous(platform_url: str, warn: Warn) -> tuple[Login, str | None] | None:
     """The login that is about to be replaced, with its token where it can be read."""
+    login = None
     try:
         login = logins.load_login(platform_url)
-    except OsmosisError:
-        return None
-    if login is None:
-        return None
-    try:
-        return login, login.read_token()
-    except OsmosisError:
-        return login, None
+        return (login, login.read_token()) if login is not None else None
+    except OsmosisError as error:
+        warn(f"The login before was not taken back on the platform: {error.message}", "TOKEN_NOT_FOUND")
+        return (login, None) if login is not None else None
 
 
 def _retire(before: Login, old_token: str | None, stored: Login, token: str, warn: Warn) -> None:
@@ -234,7 +258,15 @@ def _take_back_code(error: OsmosisError) -> str:
     return error.error_code if error.error_code in kept else "TOKEN_REVOKE_FAILED"
 
 
-def _forget_in_keyring(platform_url: str, login: Login | None) -> None:
+def _require_keyring() -> None:
+    """Raises KEYRING_UNAVAILABLE where saved credentials could not be removed."""
+    from osmosis_ai.client import system_keyring
+
+    if not system_keyring.is_usable():
+        raise system_keyring.missing_keyring("saved credentials could not be removed")
+
+
+def _forget_in_keyring(login: Login | None) -> None:
     """Remove the keyring's entries of a login; without one, the entries that older clients made.
 
     Raises:
@@ -244,10 +276,8 @@ def _forget_in_keyring(platform_url: str, login: Login | None) -> None:
 
     if login is not None and login.token_store == "file":
         return
-    accounts = login.keyring_accounts() if login else system_keyring.legacy_accounts()
-    if not system_keyring.is_usable():
-        raise system_keyring.missing_keyring("saved credentials could not be removed")
-    for account in accounts:
+    _require_keyring()
+    for account in login.keyring_accounts() if login else system_keyring.legacy_accounts():
         system_keyring.remove(account)
 
 

@@ -49,7 +49,6 @@ class Login:
         created_at: When it was stored.
         keyring_account: Its account in the keyring.
         access_token: The token itself when the file holds it.
-        legacy: Whether it stands in the file's old form, without platforms.
     """
 
     platform_url: str
@@ -60,7 +59,6 @@ class Login:
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     keyring_account: str | None = None
     access_token: str | None = field(default=None, repr=False)
-    legacy: bool = False
 
     def is_expired(self) -> bool:
         """Whether its time is over."""
@@ -193,11 +191,11 @@ def remove_login(platform_url: str) -> None:
     (config_directory() / "config.json").unlink(missing_ok=True)
 
 
-def set_aside(platform_url: str) -> Path:
-    """Keep a copy of a file that cannot be understood and take it, or only the platform's bad entry, out of the way.
+def set_aside() -> Path:
+    """Move a file that cannot be understood out of the way.
 
     Returns:
-        Where the copy is.
+        Where it is now.
 
     Raises:
         OsmosisError: CREDENTIALS_UNAVAILABLE: it cannot be moved.
@@ -206,19 +204,12 @@ def set_aside(platform_url: str) -> Path:
     with _locked():
         backup = _free_name(path)
         try:
-            platforms = _platforms(_read_file())
-        except OsmosisError:
-            platforms = {}
-        platforms.pop(platform_url, None)
-        try:
             path.rename(backup)
         except OSError as error:
             raise OsmosisError(
                 f"Cannot move {path} to {backup.name}: {error.strerror}. Move or remove the file by hand.",
                 code="CREDENTIALS_UNAVAILABLE",
             ) from None
-        if platforms:
-            _write_file(platforms)
     return backup
 
 
@@ -250,7 +241,7 @@ def _read_file() -> dict[str, Any]:
     if value.get("version") != VERSION or isinstance(value.get("version"), bool):
         raise OsmosisError(
             f"The saved logins in {path} have another format than this client's and were left unchanged. Use the client"
-            " that wrote them, or run 'osmosis auth logout' to move the file aside.",
+            " that wrote them, or run 'osmosis auth login': it moves the file aside.",
             code="CREDENTIALS_VERSION_CHANGED",
             details={"version": value.get("version")},
         )
@@ -260,7 +251,7 @@ def _read_file() -> dict[str, Any]:
 def _platforms(value: dict[str, Any]) -> dict[str, Any]:
     """Entries by normalised platform URL."""
     if "platforms" not in value:
-        return {PRODUCTION_URL: {**value, "_legacy": True}}
+        return {PRODUCTION_URL: value}
     platforms = value["platforms"]
     if not isinstance(platforms, dict):
         raise _malformed(credentials_path())
@@ -294,7 +285,6 @@ def _login(platform_url: str, entry: Any) -> Login:
             created_at=parse_time(entry["created_at"]) if entry.get("created_at") else datetime.now(UTC),
             keyring_account=_maybe_text(entry.get("keyring_account")),
             access_token=_maybe_text(entry.get("access_token")),
-            legacy=bool(entry.get("_legacy")),
         )
         recorded = entry.get("platform_url")
         good = entry.get("version", VERSION) == VERSION and (login.token_store == "keyring" or login.access_token)
@@ -304,7 +294,7 @@ def _login(platform_url: str, entry: Any) -> Login:
     if not good:
         raise OsmosisError(
             f"The saved login of {platform_url} in {credentials_path()} is damaged and was left unchanged. Run 'osmosis"
-            " auth logout' to move it aside, then log in again.",
+            " auth login' to replace it.",
             code="CREDENTIALS_PARSE_FAILED",
         )
     return login
@@ -353,8 +343,8 @@ def _maybe_text(value: Any) -> str | None:
 
 def _malformed(path: Path) -> OsmosisError:
     return OsmosisError(
-        f"The saved logins in {path} are damaged and were left unchanged. Repair the file, or run 'osmosis auth logout'"
-        " to move it aside, then log in again.",
+        f"The saved logins in {path} are damaged and were left unchanged. Repair the file, or run 'osmosis auth login':"
+        " it moves the file aside.",
         code="CREDENTIALS_PARSE_FAILED",
     )
 
@@ -383,9 +373,7 @@ def _locked() -> Generator[None]:
 def _write_file(platforms: Mapping[str, Any]) -> None:
     """Replace the file at once; a reader sees the old or the new one."""
     path = credentials_path()
-    kept = {url: {key: value for key, value in entry.items() if key != "_legacy"} if isinstance(entry, dict) else entry
-            for url, entry in platforms.items()}  # fmt: skip
-    text = json.dumps({"version": VERSION, "platforms": kept}, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps({"version": VERSION, "platforms": platforms}, indent=2, ensure_ascii=False) + "\n"
     try:
         descriptor, name = tempfile.mkstemp(prefix=".credentials-", dir=path.parent)  # owner-only from the start
         try:

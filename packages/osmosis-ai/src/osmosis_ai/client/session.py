@@ -6,7 +6,6 @@ Owns: the connection, the headers, retries and the warnings that replies carry. 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -84,7 +83,7 @@ def open_client(
         AuthRequiredError: No login, or an expired one.
         OsmosisError: The environment's token is not for this platform; the stored login cannot be read.
     """
-    return PlatformClient(credential or resolve_credential(os.environ if environ is None else environ), scope, warn)
+    return PlatformClient(credential or resolve_credential(environ, warn), scope, warn)
 
 
 def segment(name: str) -> str:

@@ -218,6 +218,7 @@ def download_files(client: PlatformClient, urls_path: str, plan: Plan, *, on_byt
                 outcome.bytes_downloaded += written
 
     with ObjectClients(PARALLEL_FILES) as clients:
+        urls.prepare()
         for_each(plan.wanted, fetch, threads=PARALLEL_FILES)
     if urls.refusal is not None and not outcome.downloaded:
         raise urls.refusal
@@ -267,6 +268,12 @@ class _SignedUrls:
         self._asked: dict[int, OsmosisError | None] = {}
         self._lock = threading.Lock()
         self.refusal: OsmosisError | None = None
+
+    def prepare(self) -> None:
+        """Ask for the first batch, so that the files begin in their order; a refusal is told file by file."""
+        if self._batches:
+            with suppress(OsmosisError):
+                self.of(self._batches[0][0])
 
     def of(self, file: RemoteFile) -> str:
         """The URL of a file.

@@ -49,7 +49,7 @@ class Layout:
             if part not in self.types:
                 named = f"does not know {part!r}" if part else "has an empty part"
                 raise ValidationError(f"--type {named}. {known}")
-        return tuple(kind for kind in self.types if kind in parts)
+        return tuple(dict.fromkeys(parts))
 
     def refuse(self, path: str, selected: Sequence[str]) -> str | None:
         """Why a path of the manifest is not taken; None when it is."""

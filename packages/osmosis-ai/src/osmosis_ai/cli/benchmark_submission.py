@@ -65,7 +65,7 @@ def submit_benchmark(
             output,
             "benchmark run",
             _summary(config, scope),
-            config.env,
+            _variables(config),
             secrets,
             notes=(),
             notices=list(secrets.notices),
@@ -97,9 +97,18 @@ def _summary(config: BenchmarkConfig, scope: Scope) -> list[tuple[str, Cell]]:
         ("Max concurrent attempts", str(config.execution.get("max_concurrent_attempts", DEFAULT_CONCURRENCY))),
     ]
     for number, agent in enumerate(config.agents, 1):
-        variables = f" · env {', '.join(agent.env)}" if agent.env else ""
-        rows.append((f"agent.{number} · {agent.harness or 'default'}", f"{agent.model_name}{variables}"))
+        rows.append((f"agent.{number} · {agent.harness or 'default'}", agent.model_name))
     return rows
+
+
+def _variables(config: BenchmarkConfig) -> dict[str, str]:
+    """The literal variables of all agents, then those of single ones."""
+    found = dict(sorted(config.env.items()))
+    for number, agent in enumerate(config.agents, 1):
+        for name, value in sorted(agent.env.items()):
+            over = " (overrides global)" if name in config.env else ""
+            found[f"agent {number} · {name}{over}"] = value
+    return found
 
 
 def _tasks(config: BenchmarkConfig) -> str:
@@ -167,7 +176,12 @@ def _result(answer: dict[str, Any], config: BenchmarkConfig, resource: dict[str,
             **resource,
         },
         message=f"Benchmark run submitted: {name}",
-        next_steps=[f"Look at it: osmosis benchmark runs info {name}", *([f"View: {url}"] if url else [])],
+        next_steps=[
+            f"Status: {reply.text('status')}",
+            f"Benchmark: {config.benchmark}",
+            f"Look at it: osmosis benchmark runs info {name}",
+            *([f"View: {url}"] if url else []),
+        ],
         next_steps_structured=[
             {"action": "benchmark_info", "name": name},
             {"action": "benchmark_list"},

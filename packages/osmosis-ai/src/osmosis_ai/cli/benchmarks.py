@@ -140,7 +140,9 @@ def show_benchmark(invocation: Invocation, key: str, limit: int, everything: boo
         Table(_LEADERBOARD, [_entrant(Record(entry, "leaderboard")) for entry in leaderboard], title="Leaderboard"),
         Table(RUN_COLUMNS, [run_row(record) for record in records], title="Runs", note=note),
     ]
-    hints = [f"View: {benchmark['platform_url']}"] if benchmark["platform_url"] else []
+    hints = _advice(benchmark)
+    if benchmark["platform_url"]:
+        hints.append(f"View: {benchmark['platform_url']}")
     if not records:
         hints.append("No runs yet. Submit one: osmosis benchmark submit CONFIG")
     return DetailResult(data, blocks, title="Benchmark Info", hints=hints)
@@ -181,7 +183,7 @@ def _summary(benchmark: Mapping[str, Any], runs: int) -> Fields:
         ("Source", benchmark["source_url"] or benchmark["source_ref"]),
         ("Runner", benchmark["runner_family"]),
         ("Tasks", _last_run({**benchmark, "last_run_status": None, "last_run_at": None})[1] or ABSENT),
-        ("Categories", f"{benchmark['category_count']:,}"),
+        ("Categories", _categories(benchmark)),
     ]
     if benchmark["sync_status"] != "ready":
         rows.append(("Sync", _last_run(benchmark)[0]))
@@ -195,10 +197,27 @@ def _summary(benchmark: Mapping[str, Any], runs: int) -> Fields:
     return Fields(rows)
 
 
+def _advice(benchmark: Mapping[str, Any]) -> list[str]:
+    """What to write in a config for this benchmark."""
+    advice = [
+        f'Recommended under [tasks]: task_set = "{task_set["name"]}" ({task_set["task_count"]:,} tasks)'
+        for task_set in benchmark["task_sets"]
+        if task_set["recommended"]
+    ]
+    if harness := benchmark["default_harness"]:
+        advice.append(f'Published scores were measured with harness = "{harness}"; others do not compare with them.')
+    return advice
+
+
 def _task_set(benchmark: Mapping[str, Any], task_set: Mapping[str, Any]) -> str:
     parity_of_hle = benchmark["key"].lower() == "hle" and task_set["name"] == "parity"
     recommended = ", recommended" if task_set["recommended"] or parity_of_hle else ""
     return f"{task_set['name']} ({task_set['task_count']:,} tasks{recommended})"
+
+
+def _categories(benchmark: Mapping[str, Any]) -> str:
+    named = ", ".join(f"{category['name']} ({category['task_count']:,})" for category in benchmark["categories"])
+    return named or f"{benchmark['category_count']:,}"
 
 
 def _harness(benchmark: Mapping[str, Any]) -> str:

@@ -176,7 +176,7 @@ def _metrics_object(record: Mapping[str, Any], reply: Record) -> dict[str, Any]:
         summary["pass_at_k"] = [{"k": point.integer("k"), "value": point.maybe_number("value")} for point in points]
     run = {
         "id": record["id"],
-        "status": reply.text("status"),
+        "status": record["status"],
         "name": record["name"],
         "dataset_name": record["dataset"],
         "model_name": record["model"],
@@ -185,7 +185,8 @@ def _metrics_object(record: Mapping[str, Any], reply: Record) -> dict[str, Any]:
         "started_at": record["started_at"],
         "completed_at": record["completed_at"],
     }
-    return {"eval_run": run, "summary": summary}
+    known = {key: value for key, value in run.items() if value is not None}
+    return {"eval_run": known, "summary": {key: value for key, value in summary.items() if value is not None}}
 
 
 def _save_metrics(
@@ -199,6 +200,8 @@ def _save_metrics(
         folder = run_folder("evals", record["name"], record["id"], scope.base_directory)
     else:
         folder = Path(output_root)
+        if folder.exists() and not folder.is_dir():
+            return None, f"The metrics could not be saved: {folder} is a file, and -o names a folder."
     try:
         with invocation.output.working("Saving metrics..."):
             return fetch_metrics_file(client, record["id"], folder), None
@@ -239,7 +242,7 @@ def _detail(
         "save_warning": save_problem,
         **scope.extras(),
     }
-    duration = metrics["eval_run"]["duration_ms"] if metrics else None
+    duration = metrics["eval_run"].get("duration_ms") if metrics else None
     head = _head(record, summary, duration, internal=detail.flag("is_internal_user"))
     hints = [problem] if problem else []
     if path is not None:

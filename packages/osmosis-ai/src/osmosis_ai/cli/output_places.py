@@ -13,7 +13,7 @@ _RESERVED = frozenset(
 
 def file_word(text: str) -> str:
     """Text with the characters only that every file system takes."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip(".-") or "run"
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._") or "run"
 
 
 def run_folder(kind: str, name: str | None, run_id: str, base: Path) -> Path:

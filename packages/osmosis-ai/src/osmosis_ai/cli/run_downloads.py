@@ -53,8 +53,7 @@ def download_eval(
     """Fetch outputs of an evaluation; the repository around the current directory says of which workspace.
 
     Raises:
-        ValidationError: A type or a row selector is none.
-        ConflictError: The run has not begun.
+        ValidationError: A type or a row selector is none, or the run has not begun.
         OsmosisError: No scope, no login, nobody to ask, or the platform's error.
     """
     from osmosis_ai.cli.eval_runs import fetch_eval
@@ -69,7 +68,7 @@ def download_eval(
         with invocation.output.working("Fetching evaluation run..."):
             record, _ = fetch_eval(client, name)
         if (record["status"] or "").lower() == "pending":
-            raise ConflictError(f"Evaluation run {name} is pending; it has no outputs yet.")
+            raise ValidationError(f"Evaluation run {name} is pending; it has no outputs yet.")
         path = f"/eval-runs/{segment(record['id'])}/samples"
         root = _root(folder, "evals", record, scope)
         result = _Download(invocation, client, EVAL, selected, path, params, root).run(overwrite=overwrite, yes=yes)
@@ -134,7 +133,7 @@ def _root(folder: str | None, kind: str, record: Mapping[str, Any], scope: Scope
         return run_folder(kind, record["name"], record["id"], scope.base_directory)
     root = Path(folder)
     if root.exists() and not root.is_dir():
-        raise ConflictError(f"{root} is a file; -o names the folder that the outputs go into.")
+        raise ValidationError(f"{root} is a file; -o names the folder that the outputs go into.")
     return root
 
 
@@ -171,12 +170,15 @@ class _Download:
             try:
                 reply = self.client.get(f"{self.path}/manifest", params=self.params)
             except NotFoundError as error:
-                error.message = f"The outputs of this {self.layout.kind} cannot be found: {error.message}"
-                raise
+                raise ValidationError(
+                    f"The outputs of this {self.layout.kind} cannot be found ({error.message}); it may have been deleted,"
+                    " or the platform offers no downloads.",
+                    details=error.details,
+                ) from None
         self.manifest = read_manifest(reply, self.layout, self.selected)
         if not self.manifest.files:
             refused = "".join(f"\n  - {failure.path}: {failure.error}" for failure in self.manifest.refused)
-            raise NotFoundError(f"There is nothing to download of types {', '.join(self.selected)}.{refused}")
+            raise ValidationError(f"There is nothing to download of types {', '.join(self.selected)}.{refused}")
         self.plan = plan = plan_download(self.manifest, self.root, overwrite=overwrite)
         if plan.needs_consent and not yes:
             self.output.confirm(

@@ -136,7 +136,7 @@ def benchmark_run_record(run: Record, configuration: Record | None = None) -> di
         "name": run.maybe_text("name") or run.maybe_text("benchmark_run_name"),
         "status": run.maybe_text("status"),
         "benchmark_id": found["id"],
-        "benchmark_name": found["name"],
+        "benchmark_name": found["name"] or "",
         "agent_count": run.integer("agent_count", 0),
         "best_pass_at_1": run.maybe_number("best_pass_at_1"),
         "ingested_results": run.integer("ingested_results", 0),

@@ -57,8 +57,6 @@ def stop_benchmark_run(invocation: Invocation, name: str, *, yes: bool) -> Opera
     scope = resolve_scope(invocation.workspace)
     output = invocation.output
     with open_client(scope, warn=output.warn) as client:
-        if not yes and not output.interactive:
-            output.confirm(f'Stop benchmark run "{name}"?', default=False, summary={"Name": name})
         with output.working("Fetching benchmark run..."):
             record, _ = fetch_run(client, name)
         shown = record["name"] or record["id"]

@@ -101,7 +101,7 @@ def submit(
             output,
             kind.noun,
             rows,
-            config.env,
+            dict(sorted(config.env.items())),
             secrets,
             notes=plan.notes,
             notices=notices,
@@ -208,7 +208,7 @@ def consent(
         Cancelled: The answer was no.
         InteractiveRequiredError: Nobody can be asked; `details` holds all of it.
     """
-    variables: list[tuple[str, Cell]] = [(name, env[name]) for name in sorted(env)]
+    variables: list[tuple[str, Cell]] = list(env.items())
     sources: list[tuple[str, Cell]] = list(secrets.sources.items())
     if yes or output.interactive:
         blocks: list[Block] = [
@@ -335,6 +335,12 @@ def _result(kind: _Kind, answer: dict[str, Any], config: Config, resource: dict[
             **resource,
         },
         message=f"{kind.noun.capitalize()} submitted: {name}",
-        next_steps=[f"Watch it: osmosis {kind.group} info {name} --watch", *([f"View: {url}"] if url else [])],
+        next_steps=[
+            f"Status: {reply.text('status')} (osmosis {kind.group} info {name} --watch follows it)",
+            f"Rollout: {config.rollout}",
+            f"Model: {config.model_path}",
+            f"Dataset: {config.dataset}",
+            *([f"View: {url}"] if url else []),
+        ],
         next_steps_structured=steps,
     )

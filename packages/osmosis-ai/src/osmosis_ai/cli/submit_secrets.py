@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from osmosis_ai.cli.dates import ABSENT
-from osmosis_ai.errors import InteractiveRequiredError, NotFoundError, OsmosisError
+from osmosis_ai.errors import InteractiveRequiredError, NotFoundError, OsmosisError, ValidationError
 from osmosis_ai.workspace.secrets import read_secrets_file
 from osmosis_ai.workspace.source_pin import Notice
 
@@ -61,8 +61,8 @@ def gather_secrets(
 
     Raises:
         InteractiveRequiredError: Names of `required` have no value and nobody can be asked; `details` names all.
-        NotFoundError: Other names are not stored; the message has the commands that store them.
-        ValidationError: The secrets file is wrong.
+        ValidationError: Other names are not stored (the message has the commands that store them), or the secrets file
+            is wrong.
         OsmosisError: The platform refuses the login.
     """
     names = tuple(dict.fromkeys([*referenced, *required]))
@@ -108,7 +108,7 @@ def _stored_scopes(client: PlatformClient) -> tuple[dict[str, str] | None, tuple
 def _refuse_unstored(names: list[str]) -> None:
     if names:
         commands = "\n".join(f"  osmosis secret set {name}" for name in names)
-        raise NotFoundError(
+        raise ValidationError(
             f"These secrets must be stored before the run, and are not: {', '.join(names)}. Store them with:\n{commands}",
             details={"missing": names},
         )

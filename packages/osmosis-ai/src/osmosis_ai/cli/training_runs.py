@@ -129,11 +129,16 @@ class _Look:
     """What was seen of one training at one moment."""
 
     def __init__(
-        self, record: dict[str, Any], detail: Record, checkpoints: list[dict[str, Any]], metrics: TrainingMetrics
+        self,
+        record: dict[str, Any],
+        detail: Record,
+        checkpoints: list[dict[str, Any]] | str,
+        metrics: TrainingMetrics,
     ) -> None:
         self.record = record
         self.detail = detail
-        self.checkpoints = checkpoints
+        self.checkpoints_problem = checkpoints if isinstance(checkpoints, str) else None
+        self.checkpoints = [] if isinstance(checkpoints, str) else checkpoints
         self.metrics = metrics
 
     def result(self, invocation: Invocation, scope: Scope, output_file: str | None, overwrite: bool) -> DetailResult:
@@ -146,6 +151,7 @@ class _Look:
             "summary": training_summary(record),
             **({"platform_url": record["platform_url"]} if "platform_url" in record else {}),
             "checkpoints": self.checkpoints,
+            **({"checkpoints_error": self.checkpoints_problem} if self.checkpoints_problem else {}),
             "in_progress": in_progress,
             "metrics_available": self.metrics.export is not None,
             "metrics_error": self.metrics.problem,
@@ -189,7 +195,7 @@ class _Look:
         return [Fields(rows), configuration_fields(self.detail), checkpoints, self.metrics.graphs()]
 
     def _hints(self, path: Path | None, problem: str | None) -> list[str]:
-        hints = []
+        hints = [f"⚠ The checkpoints are not known: {self.checkpoints_problem}"] if self.checkpoints_problem else []
         if self.metrics.problem:
             hints.append(self.metrics.problem)
         if path is not None:
@@ -231,14 +237,14 @@ def _look(invocation: Invocation, client: PlatformClient, name: str) -> _Look:
     output = invocation.output
     with output.working("Fetching training run..."):
         record, detail = _fetch(client, name)
-    checkpoints: list[dict[str, Any]] = []
+    checkpoints: list[dict[str, Any]] | str = []
     if (record["status"] or "").lower() not in WAITING:
         with output.working("Fetching checkpoints..."):
             try:
                 reply = Record(client.get(f"/training-runs/{segment(name)}/checkpoints"), "answer")
                 checkpoints = [_checkpoint(checkpoint) for checkpoint in reply.records("checkpoints")]
             except OsmosisError as error:
-                output.warn(f"The checkpoints are not known: {error.message}", "CHECKPOINTS_UNAVAILABLE")
+                checkpoints = error.message
         with output.working("Fetching metrics..."):
             metrics = fetch_metrics(client, record)
     else:

@@ -9,8 +9,9 @@ import sys
 import tomllib
 from pathlib import Path
 
+import click
 import pytest
-from osmosis_ai.cli.tree import TREE
+from osmosis_ai.cli.root import make_root
 from osmosis_ai.errors import ConflictError, ValidationError
 from osmosis_ai.workspace.scaffold import TEMPLATE_ROOT, scaffold_rollout
 
@@ -146,28 +147,28 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
         scaffold_rollout(tmp_path, name)
 
 
-def exists(words: list[str]) -> bool:
-    """Whether the words after `osmosis` lead to a command of the tree."""
-    entries = TREE
+def command_of(words: list[str]) -> click.Command | None:
+    """The command that the words after `osmosis` lead to; words behind it are arguments."""
+    command: click.Command | None = make_root()
     for word in words:
-        entry = entries.get(word)
-        if entry is None:
-            return False
-        if not entry.entries:
-            return True
-        entries = entry.entries
-    return False
+        if not isinstance(command, click.Group):
+            break
+        command = command.get_command(click.Context(command), word)
+    return command
 
 
-def test_every_command_the_agent_pages_name_exists():
+def test_every_command_and_option_the_agent_pages_name_exists():
     pages = [p for p in TEMPLATE_ROOT.rglob("*") if p.suffix in (".md", ".toml", ".py")]
-    assert len(pages) > 10
     named = 0
     for page in pages:
-        for found in re.finditer(r"(?<![\w/-])osmosis((?: +[a-z][a-z-]*)+)", page.read_text()):
-            assert exists(found[1].split()), (page, found[0])
-            named += 1
-    assert named > 20
+        for line in page.read_text().splitlines():
+            for found in re.finditer(r"(?<![\w/-])osmosis((?: +[a-z][a-z-]*)+)([^`#]*)", line):
+                command = command_of(found[1].split())
+                assert command is not None and not isinstance(command, click.Group), (page, line)
+                options = {name for parameter in command.params for name in parameter.opts} | {"--json", "--plain", "--help"}
+                assert set(re.findall(r"(?<!\S)--[a-z-]+", found[2])) <= options, (page, line)
+                named += 1
+    assert named > 40
 
 
 def test_the_template_agents_are_within_the_rules():

@@ -88,10 +88,9 @@ def require_directories(work_tree: Path) -> None:
     missing = [name for name in REQUIRED_DIRECTORIES if not (work_tree / name).is_dir()]
     if missing:
         listed = "\n".join(f"  - {name}" for name in missing)
-        made = " ".join(name.rstrip("/") for name in missing)
         raise ValidationError(
             f"The workspace directory {work_tree} lacks required directories:\n{listed}\n\n"
-            f"Make them in the repository's root: mkdir -p {made}"
+            "Create them with: osmosis doctor --fix"
         )
 
 

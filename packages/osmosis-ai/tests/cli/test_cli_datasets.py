@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 
 import pytest
 from osmosis_cli import Terminal, environment, make_workspace, osmosis
@@ -70,7 +71,13 @@ def test_parts_are_named_to_the_platform_as_it_wants_them(ws, api, env):
 
 @pytest.mark.parametrize(
     ("keys", "sends", "words"),
-    [("y\n", True, "Dataset uploaded"), ("\n", True, "Dataset uploaded"), ("n\n", False, "")],
+    [
+        ("y\n", True, "Dataset uploaded"),
+        ("\n", True, "Dataset uploaded"),
+        ("n\n", False, ""),
+        ("\x1b", False, ""),
+        ("\x03", False, ""),
+    ],
 )
 def test_a_plain_upload_asks_and_yes_is_the_default(ws, api, env, keys, sends, words):
     with Terminal("dataset", "upload", "data/m.jsonl", cwd=ws, env=env) as terminal:
@@ -110,6 +117,23 @@ def test_an_upload_that_the_store_refuses_is_taken_back(ws, api, env):
     api.routes["PUT /put/1"] = Answer(status=403, data=b"<Message>Expired</Message>")
     done = osmosis("--json", "dataset", "upload", "data/m.jsonl", "--yes", cwd=ws, env=env)
     assert done.error["code"] == "PLATFORM_ERROR" and "HTTP 403. Expired" in done.error["message"]
+    assert api.calls[-1] == "POST /api/cli/datasets/ds_1/abort"
+
+
+def test_an_upload_that_is_interrupted_is_taken_back(ws, api, env):
+    arrived, released = threading.Event(), threading.Event()
+
+    def hang(_asked):
+        arrived.set()
+        released.wait(30)
+        return Answer({})
+
+    api.routes["PUT /put/1"] = hang
+    with Terminal("dataset", "upload", "data/m.jsonl", "--yes", cwd=ws, env=env) as terminal:
+        assert arrived.wait(30)
+        terminal.send("\x03")
+        assert terminal.finish() == 130
+    released.set()
     assert api.calls[-1] == "POST /api/cli/datasets/ds_1/abort"
 
 

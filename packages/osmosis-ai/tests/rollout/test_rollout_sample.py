@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from osmosis_ai.rollout import AgentWorkflowConfig, AgentWorkflowOutput, RolloutSample
 from osmosis_ai.rollout.types.output import coerce_output
+from osmosis_ai.rollout.types.sample import json_safe_number
 from pydantic import ValidationError
 
 
@@ -78,7 +79,14 @@ def test_a_json_safe_copy_keeps_what_json_can_hold(caplog):
     loop["self"] = loop
     sample = RolloutSample(
         messages=[{"role": "user", "content": "x"}],
-        metrics={"a": np.float64(1.5), "b": np.int32(3), "nan": math.nan, "inf": np.float32("inf"), "big": 2**70},
+        metrics={
+            "a": np.float64(1.5),
+            "b": np.int32(3),
+            "nan": math.nan,
+            "inf": np.float32("inf"),
+            "big": 2**70,
+            "huge": 2**1024,
+        },
         extra_fields={
             "t": (1, (2, True)),
             "keys": {1: "int", 2.5: "float", np.int8(7): "foreign", None: "dropped", (1, 2): "dropped"},
@@ -89,6 +97,7 @@ def test_a_json_safe_copy_keeps_what_json_can_hold(caplog):
     )
     safe = sample.json_safe_copy()
     assert safe.metrics == {"a": 1.5, "b": 3, "big": 2**70}
+    assert json_safe_number(2**1024) is None
     assert type(safe.metrics["a"]) is float and type(safe.metrics["b"]) is int
     assert safe.extra_fields == {
         "t": [1, [2, True]],
@@ -98,7 +107,7 @@ def test_a_json_safe_copy_keeps_what_json_can_hold(caplog):
     }
     assert safe.messages is sample.messages
     assert sample.metrics["nan"] is not None  # the original is as it was
-    assert len(caplog.records) == 1 and "metrics.nan" in caplog.text
+    assert len(caplog.records) == 1 and "metrics.nan" in caplog.text and "metrics.huge" in caplog.text
 
 
 def test_what_run_may_return():

@@ -102,7 +102,7 @@ def read_events(path: Path) -> Iterator[tuple[int, Verdict]]:
                 return
             try:
                 yield number, parse_verdict(json.loads(line))
-            except (ValueError, TypeError, RecursionError) as error:
+            except (ValueError, TypeError, RecursionError, OverflowError) as error:
                 raise ValidationError(
                     f"{path}, line {number}: not the record of a work item ({error}). The file was changed or damaged: "
                     "remove that line to run its item again, or start over with --fresh.",

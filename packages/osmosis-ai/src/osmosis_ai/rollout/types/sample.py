@@ -97,8 +97,15 @@ def json_safe_number(value: Any) -> int | float | None:
             number = convert(value)
         except Exception:  # noqa: S112 - a foreign __index__ or __float__ may raise anything: then it is no number
             continue
-        return number if math.isfinite(number) else None
+        return number if _finite(number) else None
     return None
+
+
+def _finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an int that no double, and so no other reader of JSON, can hold
+        return False
 
 
 def _json_safe(value: Any, path: str, dropped: list[str], seen: tuple[int, ...] = ()) -> Any:
@@ -106,12 +113,10 @@ def _json_safe(value: Any, path: str, dropped: list[str], seen: tuple[int, ...] 
         return value
     if isinstance(value, str):
         return str(value) if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return float(value)
-        dropped.append(f"{path} ({value})")
+    if isinstance(value, (int, float)):
+        if _finite(value):
+            return int(value) if isinstance(value, int) else float(value)
+        dropped.append(f"{path} ({value})" if isinstance(value, float) else f"{path} (too large)")
         return _DROP
     if id(value) in seen:
         dropped.append(f"{path} (refers to itself)")

@@ -297,6 +297,7 @@ async def test_ten_lost_items_in_a_row_halt_the_run(stub, tmp_path, monkeypatch)
     report = await ew.evaluate(workspace, name="r")
     assert report.status == "incomplete" and 10 <= report.failed <= 12
     assert "10 items in a row" in report.halt_reason
+    assert report.dispatched == report.failed + report.cancelled  # those that waited for another try included
     assert all(failure.fault is Fault.INFRASTRUCTURE for failure in report.failures)
 
 

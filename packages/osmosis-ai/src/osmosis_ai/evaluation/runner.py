@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import time
 import uuid
 from collections import deque
@@ -26,6 +25,7 @@ from osmosis_ai.evaluation.rollout_server import RolloutServer
 from osmosis_ai.evaluation.verdict import Attempt, Fault, Outcome, Timings, Verdict, WorkItem
 from osmosis_ai.evaluation.walk import Interrupted, Limits, RunOutcome, Stop, StopSwitch
 from osmosis_ai.rollout.types import RolloutResultResponse
+from osmosis_ai.rollout.types.sample import json_safe_number
 
 if TYPE_CHECKING:
     from osmosis_ai.evaluation.journal import Journal
@@ -166,6 +166,7 @@ class Runner:
                 await self._wake.wait()
         finally:
             await self._abandon()
+        self.outcome.cancelled += len(self._retries) + len(self._suspects) + self._waiting
         return self.outcome
 
     # -- dispatch
@@ -404,5 +405,5 @@ def _numbers(result: RolloutResultResponse | None) -> dict[str, float]:
     return {
         name: value
         for name, value in result.sample.metrics.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if isinstance(value, int | float) and not isinstance(value, bool) and json_safe_number(value) is not None
     }

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from osmosis_ai.consts import PACKAGE_VERSION
 from osmosis_ai.errors import NotFoundError, ValidationError
 from osmosis_ai.evaluation import bootstrap
+from osmosis_ai.evaluation.artifacts import trials_name
 from osmosis_ai.evaluation.environment import RolloutEnvironment, prepare_environment, read_project
 from osmosis_ai.evaluation.redaction import Redactor
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from osmosis_ai.evaluation.walk import Limits
 
 SERVER_RECORD = "server.json"
-TRIALS = "rollout_trials"
+TRIALS = trials_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ class RolloutHost:
         self._redactor = redactor
         self._note = note
         self._uv: subprocess.Popen[str] | None = None
+        self._given_up = False
 
     async def environment(self) -> RolloutEnvironment:
         """Make the rollout's environment, or find it made; cancelling this ends uv.
@@ -125,9 +127,8 @@ class RolloutHost:
         try:
             environment = await asyncio.shield(work)
         except asyncio.CancelledError:
-            if self._uv is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._uv.pid, signal.SIGTERM)
+            self._given_up = True  # before the look at uv: one that starts meanwhile is ended by its thread
+            self._end_uv()
             await asyncio.gather(work, return_exceptions=True)
             raise
         how = "unchanged" if environment.reused else "made"
@@ -156,6 +157,11 @@ class RolloutHost:
             grader_timeout_s=limits.grader_timeout_s,
         )
 
+    def _end_uv(self) -> None:
+        if (process := self._uv) is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+
     def _run_uv(self, command: list[str], env: dict[str, str]) -> tuple[int, list[str]]:
         """Run uv in a session of its own (in a worker thread) that dies with us; its output goes to the log."""
         self._note("INFO", "deps", " ".join(command), {})
@@ -181,6 +187,8 @@ class RolloutHost:
             os.close(guard)
         try:
             self._uv = process
+            if self._given_up:
+                self._end_uv()
             with process:
                 assert process.stdout is not None
                 for line in process.stdout:

@@ -334,7 +334,10 @@ class Child:
         """The exit status, if the child has ended; where the system can, without reaping it."""
         if not hasattr(os, "waitid"):
             return self._popen.poll()
-        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        try:
+            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        except ChildProcessError:
+            return 0  # SIGCHLD is ignored here (inherited, or set by a library), so the kernel keeps no status
         if ended is None:
             return None
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status

@@ -22,6 +22,7 @@ import httpx
 
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.evaluation import bootstrap
+from osmosis_ai.evaluation.atomic import storage_error
 from osmosis_ai.evaluation.judgement import Loss
 from osmosis_ai.evaluation.process import Child, own, write_owned
 from osmosis_ai.gateway.proxies import loopback_no_proxy
@@ -130,6 +131,7 @@ class RolloutServer:
 
         Raises:
             ServerStartError: The interpreter cannot be started.
+            OsmosisError: server.json cannot be written.
         """
         port = spec.port or free_port()
         instance_id = uuid.uuid4().hex
@@ -160,7 +162,11 @@ class RolloutServer:
             )
         except OSError as error:
             raise ServerStartError(f"The rollout server cannot be started: {error}") from error
-        write_owned(spec.record_path, own(child.pid, instance_id=instance_id, port=port))
+        try:
+            write_owned(spec.record_path, own(child.pid, instance_id=instance_id, port=port))
+        except OSError as error:
+            child.kill()  # a process that no later start could find must not stay
+            raise storage_error(spec.record_path, error) from error
         log("INFO", "server", "started the rollout server", {"pid": child.pid, "port": port})
         return cls(spec, child, port, instance_id, lines, asyncio.get_running_loop().create_future())
 

@@ -142,7 +142,6 @@ class EvaluationRun:
             item_keys(len(selection), request.config.n), retry_failed=request.retry_failed
         )
         self.resumed_count = self.total_count - len(self.pending)
-        self._recorded_before = len(journal.records())
 
     @classmethod
     def open(cls, request: RunRequest, *, warn: Warn) -> Self:

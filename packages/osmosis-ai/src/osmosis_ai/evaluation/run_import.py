@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
 from osmosis_ai.errors import ValidationError
-from osmosis_ai.evaluation.artifacts import trajectory_identity
+from osmosis_ai.evaluation.artifacts import trajectory_identity, trials_name
 from osmosis_ai.evaluation.events import index_name
 from osmosis_ai.evaluation.manifest import Manifest, read_manifest, schema_version
 from osmosis_ai.evaluation.projection import metrics_name, progress_name
@@ -24,7 +24,6 @@ from osmosis_ai.evaluation.runlog import logs_name
 from osmosis_ai.evaluation.verdict import ItemKey
 from osmosis_ai.rollout.trajectory.atif import validate_trajectory
 
-_TRIALS = "rollout_trials"
 _HEX32 = re.compile(r"[0-9a-f]{32}")
 _TRAJECTORY = re.compile(r"trajectory[A-Za-z0-9._-]*\.json")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
@@ -131,8 +130,8 @@ def prepare_import(run_dir: Path) -> RunImport:
     files = [index_file, progress_file]
     if _exists(run_dir / logs_name):
         files.append(_hashed(run_dir, logs_name))
-    if _exists(run_dir / _TRIALS):
-        _require_directory(run_dir / _TRIALS)
+    if _exists(run_dir / trials_name):
+        _require_directory(run_dir / trials_name)
     for item in items:
         files += _trial_files(run_dir, item)
     files.sort(key=lambda file: file.path)
@@ -284,7 +283,7 @@ def _run(run_dir: Path, manifest: Manifest, metrics: Mapping[str, Any]) -> dict[
 
 def _trial_files(run_dir: Path, item: _Item) -> Iterator[ImportFile]:
     """The trajectory and the artifacts of the attempt that counts."""
-    trial = f"{_TRIALS}/{item.rollout_id}"
+    trial = f"{trials_name}/{item.rollout_id}"
     if _exists(run_dir / trial):
         _require_directory(run_dir / trial)
     if item.trajectory is not None:

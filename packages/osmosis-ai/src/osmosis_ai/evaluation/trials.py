@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from osmosis_ai.gateway.record import SessionRecord
     from osmosis_ai.rollout.types import RolloutResultResponse
 
-TRIALS = "rollout_trials"
 CALLS = "calls.jsonl"
 
 

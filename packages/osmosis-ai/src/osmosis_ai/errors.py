@@ -9,7 +9,11 @@
     ├── InteractiveRequiredError  a question must be asked and nobody can answer                 INTERACTIVE_REQUIRED
     ├── AuthRequiredError         no login, or the platform refuses it                           AUTH_REQUIRED
     ├── NetworkError              a machine we need cannot be reached                            NETWORK
-    └── PlatformError             a service answered with an error we cannot mend                PLATFORM_ERROR
+    ├── PlatformError             a service answered with an error we cannot mend                PLATFORM_ERROR
+    │   └── RateLimitedError, UpgradeRequiredError, SubscriptionRequiredError, BillingRequiredError
+    ├── UnboundTokenError, ForeignTokenError      OSMOSIS_TOKEN is not for this platform         ENV_TOKEN_PLATFORM_*
+    ├── CredentialsUnavailableError, -DamagedError, -VersionError      the file of logins        CREDENTIALS_*
+    └── KeyringUnavailableError, KeyringCleanupError, TokenNotFoundError      the keyring        KEYRING_*, TOKEN_*
 
 How to add one: subclass the nearest error, give it `code`, say in the docstring when it is raised, and make the
 message name the thing, the place and the remedy. Errors pickle (no custom constructors with required arguments).
@@ -93,3 +97,75 @@ class PlatformError(OsmosisError):
     """A service answered with an error that nothing here can mend."""
 
     code = "PLATFORM_ERROR"
+
+
+class RateLimitedError(PlatformError):
+    """The platform wants fewer requests; wait, then run the command again."""
+
+    code = "RATE_LIMITED"
+
+
+class UpgradeRequiredError(PlatformError):
+    """The platform does not serve this version of the client any more; run `osmosis upgrade`."""
+
+    code = "UPGRADE_REQUIRED"
+
+
+class SubscriptionRequiredError(PlatformError):
+    """The workspace needs a subscription for this."""
+
+    code = "SUBSCRIPTION_REQUIRED"
+
+
+class BillingRequiredError(PlatformError):
+    """The workspace has no billing set up, which this needs."""
+
+    code = "BILLING_REQUIRED"
+
+
+class UnboundTokenError(OsmosisError):
+    """`OSMOSIS_TOKEN` needs `OSMOSIS_TOKEN_PLATFORM_URL` for another platform than production; nothing was sent."""
+
+    code = "ENV_TOKEN_PLATFORM_REQUIRED"
+
+
+class ForeignTokenError(OsmosisError):
+    """`OSMOSIS_TOKEN_PLATFORM_URL` names another platform than the active one; nothing was sent."""
+
+    code = "ENV_TOKEN_PLATFORM_MISMATCH"
+
+
+class CredentialsUnavailableError(OsmosisError):
+    """The file of saved logins cannot be read, written or moved."""
+
+    code = "CREDENTIALS_UNAVAILABLE"
+
+
+class CredentialsDamagedError(OsmosisError):
+    """The file of saved logins, or the platform's entry in it, is malformed; `osmosis auth login` replaces it."""
+
+    code = "CREDENTIALS_PARSE_FAILED"
+
+
+class CredentialsVersionError(OsmosisError):
+    """The file of saved logins has another format than this client's; its version is in the details."""
+
+    code = "CREDENTIALS_VERSION_CHANGED"
+
+
+class KeyringUnavailableError(OsmosisError):
+    """The system's keyring is needed and cannot be reached; as a warning: a login went into the file instead."""
+
+    code = "KEYRING_UNAVAILABLE"
+
+
+class KeyringCleanupError(OsmosisError):
+    """The system's keyring refuses to remove an entry."""
+
+    code = "KEYRING_CLEANUP_FAILED"
+
+
+class TokenNotFoundError(OsmosisError):
+    """A login is saved but the keyring has no token for it; a warning, after which one counts as logged out."""
+
+    code = "TOKEN_NOT_FOUND"

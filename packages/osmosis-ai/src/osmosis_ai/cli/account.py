@@ -13,7 +13,13 @@ from osmosis_ai.cli.results import DetailResult, Fields, OperationResult
 from osmosis_ai.client.address import active_platform_url
 from osmosis_ai.client.credentials import TOKEN_VARIABLE, environment_token, resolve_credential
 from osmosis_ai.client.logins import load_login
-from osmosis_ai.errors import ConflictError, InteractiveRequiredError, OsmosisError
+from osmosis_ai.errors import (
+    ConflictError,
+    CredentialsDamagedError,
+    CredentialsVersionError,
+    InteractiveRequiredError,
+    OsmosisError,
+)
 
 if TYPE_CHECKING:
     from osmosis_ai.cli.output import Output
@@ -182,10 +188,8 @@ def _has_stored_login(platform_url: str) -> bool:
     """Whether there is something to remove; damaged metadata counts."""
     try:
         return load_login(platform_url) is not None
-    except OsmosisError as error:
-        if error.error_code in ("CREDENTIALS_PARSE_FAILED", "CREDENTIALS_VERSION_CHANGED"):
-            return True
-        raise
+    except (CredentialsDamagedError, CredentialsVersionError):
+        return True
 
 
 def _stored_login(platform_url: str) -> Login | None:

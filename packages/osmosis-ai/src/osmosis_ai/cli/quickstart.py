@@ -5,6 +5,7 @@ Owns: the order of the steps and their questions. Cloning is `cloning`'s, the te
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -172,7 +173,8 @@ def _wait_for_repository(output: Output, client: PlatformClient, workspace: Acco
         with output.working("Waiting for the repository (Ctrl-C stops)..."):
             while not set_up.connected and time.monotonic() < end:
                 time.sleep(POLL_S)
-                set_up = fetch_set_up(client, workspace.id)
+                with contextlib.suppress(PlatformError):  # a moment without an answer does not end the waiting
+                    set_up = fetch_set_up(client, workspace.id)
         if not set_up.connected:
             raise PlatformError(
                 f"No repository was connected within {PATIENCE_S / 60:.0f} minutes. Connect one at {page}, then run"

@@ -17,7 +17,7 @@ from osmosis_ai.client.refusals import auth_refusal, refusal, upgrade_required
 from osmosis_ai.client.session import API_PREFIX, segment, warn_of_version
 from osmosis_ai.client.wire import Record
 from osmosis_ai.consts import PACKAGE_VERSION
-from osmosis_ai.errors import AuthRequiredError, NotFoundError, OsmosisError, PlatformError
+from osmosis_ai.errors import AuthRequiredError, OsmosisError, PlatformError, UpgradeRequiredError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,10 +82,10 @@ def verify(credential: Credential, *, warn: Warn, scope: GitScope | None = None)
     with make_client(credential.platform_url) as client:
         try:
             return _verified(client, credential, {**headers, **(scope.headers() if scope else {})}, warn)
-        except (AuthRequiredError, NotFoundError):
+        except (AuthRequiredError, UpgradeRequiredError):
             raise
-        except OsmosisError as error:
-            if scope is None or error.error_code == "UPGRADE_REQUIRED":
+        except OsmosisError:
+            if scope is None:
                 raise
         return _verified(client, credential, headers, warn)
 

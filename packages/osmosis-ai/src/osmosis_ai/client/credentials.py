@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from osmosis_ai.client.address import PRODUCTION_URL, active_platform_url, normalise_platform_url
-from osmosis_ai.errors import AuthRequiredError, OsmosisError, ValidationError
+from osmosis_ai.errors import (
+    AuthRequiredError,
+    ForeignTokenError,
+    TokenNotFoundError,
+    UnboundTokenError,
+    ValidationError,
+)
 
 if TYPE_CHECKING:
     from osmosis_ai.client.session import Warn
@@ -73,9 +79,7 @@ def resolve_credential(environ: Mapping[str, str] | None = None, warn: Warn | No
         raise AuthRequiredError("Your session has expired. Please run 'osmosis auth login' to re-authenticate.")
     try:
         token = login.read_token()
-    except OsmosisError as error:
-        if error.error_code != "TOKEN_NOT_FOUND":
-            raise
+    except TokenNotFoundError as error:
         if warn is not None:
             warn(error.message, error.error_code)
         raise AuthRequiredError("Not logged in. Run 'osmosis auth login' first.") from None
@@ -103,18 +107,16 @@ def _require_binding(environ: Mapping[str, str], platform_url: str) -> None:
     given = environ.get(TOKEN_PLATFORM_VARIABLE, "").strip()
     if not given:
         if platform_url != PRODUCTION_URL:
-            raise OsmosisError(
+            raise UnboundTokenError(
                 f"{TOKEN_VARIABLE} must be bound to this non-production platform."
                 f" Set {TOKEN_PLATFORM_VARIABLE}={platform_url}.",
-                code="ENV_TOKEN_PLATFORM_REQUIRED",
                 details={"platform_url": platform_url},
             )
         return
     bound = normalise_platform_url(given)
     if bound != platform_url:
-        raise OsmosisError(
+        raise ForeignTokenError(
             f"{TOKEN_VARIABLE} is bound to {bound}, but the active platform is {platform_url}."
             " Refusing to send the token to a different platform.",
-            code="ENV_TOKEN_PLATFORM_MISMATCH",
             details={"platform_url": platform_url, "token_platform_url": bound},
         )

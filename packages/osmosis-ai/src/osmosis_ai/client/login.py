@@ -22,7 +22,15 @@ from osmosis_ai.client.http import failure_text, httpx_module, make_client
 from osmosis_ai.client.refusals import refusal, upgrade_required
 from osmosis_ai.client.session import API_PREFIX, warn_of_version
 from osmosis_ai.client.wire import Record
-from osmosis_ai.errors import AuthRequiredError, OsmosisError, PlatformError
+from osmosis_ai.errors import (
+    AuthRequiredError,
+    CredentialsDamagedError,
+    CredentialsVersionError,
+    KeyringUnavailableError,
+    OsmosisError,
+    PlatformError,
+    TokenNotFoundError,
+)
 
 if TYPE_CHECKING:
     import httpx
@@ -34,7 +42,6 @@ _LONGEST_WAIT_S = 900.0
 _SLOW_DOWN_S = 5.0
 _SLOWEST_INTERVAL_S = 30.0
 _POLL_TIMEOUT_S = 30.0
-_METADATA_TROUBLE = frozenset({"CREDENTIALS_PARSE_FAILED", "CREDENTIALS_VERSION_CHANGED"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +107,8 @@ def login_with_device(
     """
     mode = _ready(os.environ if environ is None else environ)
     with make_client(platform_url) as client:
-        begun = Record(_post(client, platform_url, "/device/authorize", {"deviceName": platform.node()}, warn), "login")
+        device = {"deviceName": platform.node() or "unnamed"}
+        begun = Record(_post(client, platform_url, "/device/authorize", device, warn), "login")
         device_code = begun.text("device_code")
         show(DeviceCode(begun.text("user_code"), begun.text("verification_uri"),
                         begun.maybe_text("verification_uri_complete")))  # fmt: skip
@@ -133,7 +141,7 @@ def logout(platform_url: str, *, warn: Warn) -> LoggedOut:
         return LoggedOut(revoked=False)
     try:
         login = logins.load_login(platform_url)
-    except OsmosisError:
+    except CredentialsDamagedError:
         warn("The saved login is damaged, so its token was not taken back on the platform.", "TOKEN_NOT_FOUND")
         logins.remove_login(platform_url)
         return LoggedOut(revoked=False)
@@ -171,9 +179,7 @@ def _is_damaged() -> bool:
     """
     try:
         logins.check_file()
-    except OsmosisError as error:
-        if error.error_code not in _METADATA_TROUBLE:
-            raise
+    except (CredentialsDamagedError, CredentialsVersionError):
         return True
     return False
 
@@ -241,8 +247,11 @@ def _take_back(login: Login, warn: Warn, token: str | None = None) -> bool:
             token_id = verify(Credential(token, login.platform_url, login.token_store), warn=warn).token_id
     except AuthRequiredError:
         return True  # the platform does not accept it any more
+    except (TokenNotFoundError, KeyringUnavailableError) as error:
+        warn(f"The token was not taken back on the platform: {error.message}", error.error_code)
+        return False
     except OsmosisError as error:
-        warn(f"The token was not taken back on the platform: {error.message}", _take_back_code(error))
+        warn(f"The token was not taken back on the platform: {error.message}", "TOKEN_REVOKE_FAILED")
         return False
     if token_id is None:
         warn("The platform gave the token no id, so it cannot be taken back; it ends by itself.", "TOKEN_REVOKE_FAILED")
@@ -253,13 +262,8 @@ def _take_back(login: Login, warn: Warn, token: str | None = None) -> bool:
     return failure is None
 
 
-def _take_back_code(error: OsmosisError) -> str:
-    kept = ("TOKEN_NOT_FOUND", "KEYRING_UNAVAILABLE")
-    return error.error_code if error.error_code in kept else "TOKEN_REVOKE_FAILED"
-
-
 def _require_keyring() -> None:
-    """Raises KEYRING_UNAVAILABLE where saved credentials could not be removed."""
+    """Refuse where saved credentials could not be removed."""
     from osmosis_ai.client import system_keyring
 
     if not system_keyring.is_usable():

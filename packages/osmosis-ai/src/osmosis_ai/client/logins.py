@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from osmosis_ai.client.address import PRODUCTION_URL, normalise_platform_url
-from osmosis_ai.errors import OsmosisError, ValidationError
+from osmosis_ai.errors import (
+    CredentialsDamagedError,
+    CredentialsUnavailableError,
+    CredentialsVersionError,
+    OsmosisError,
+    TokenNotFoundError,
+    ValidationError,
+)
 
 VERSION = 2
 STORE_VARIABLE = "OSMOSIS_TOKEN_STORE"
@@ -79,7 +86,8 @@ class Login:
         """The token.
 
         Raises:
-            OsmosisError: KEYRING_UNAVAILABLE, or TOKEN_NOT_FOUND when the keyring has none.
+            KeyringUnavailableError: The keyring does not answer.
+            TokenNotFoundError: It has none.
         """
         if self.token_store == "file" and self.access_token:
             return self.access_token
@@ -89,9 +97,8 @@ class Login:
             raise system_keyring.missing_keyring("the saved login cannot be read")
         token = system_keyring.read(self.keyring_accounts())
         if token is None:
-            raise OsmosisError(
+            raise TokenNotFoundError(
                 f"The system keyring has no token for the saved login of {self.user.email}. Run 'osmosis auth login'.",
-                code="TOKEN_NOT_FOUND",
             )
         return token
 
@@ -125,7 +132,7 @@ def load_login(platform_url: str) -> Login | None:
     """The stored login of a platform; reading changes nothing.
 
     Raises:
-        OsmosisError: CREDENTIALS_UNAVAILABLE, CREDENTIALS_PARSE_FAILED or CREDENTIALS_VERSION_CHANGED.
+        OsmosisError: One of the three `Credentials...Error`s.
     """
     platforms = _platforms(_read_file())
     return _login(platform_url, platforms[platform_url]) if platform_url in platforms else None
@@ -135,7 +142,7 @@ def check_file() -> None:
     """Make sure that a login can be added to the file as it is.
 
     Raises:
-        OsmosisError: CREDENTIALS_UNAVAILABLE, CREDENTIALS_PARSE_FAILED or CREDENTIALS_VERSION_CHANGED.
+        OsmosisError: One of the three `Credentials...Error`s.
     """
     _platforms(_read_file())
 
@@ -149,7 +156,8 @@ def save_login(login: Login, token: str, mode: StoreMode) -> Login:
         mode: `auto` falls back to the file; the caller tells the user.
 
     Raises:
-        OsmosisError: KEYRING_UNAVAILABLE when the mode demands it; the file cannot be read or written.
+        KeyringUnavailableError: The mode demands a keyring.
+        CredentialsUnavailableError: The file cannot be read or written.
     """
     from dataclasses import replace
 
@@ -198,7 +206,7 @@ def set_aside() -> Path:
         Where it is now.
 
     Raises:
-        OsmosisError: CREDENTIALS_UNAVAILABLE: it cannot be moved.
+        CredentialsUnavailableError: It cannot be moved.
     """
     path = credentials_path()
     with _locked():
@@ -206,9 +214,8 @@ def set_aside() -> Path:
         try:
             path.rename(backup)
         except OSError as error:
-            raise OsmosisError(
+            raise CredentialsUnavailableError(
                 f"Cannot move {path} to {backup.name}: {error.strerror}. Move or remove the file by hand.",
-                code="CREDENTIALS_UNAVAILABLE",
             ) from None
     return backup
 
@@ -229,9 +236,7 @@ def _read_file() -> dict[str, Any]:
     except FileNotFoundError:
         return {"version": VERSION, "platforms": {}}
     except OSError as error:
-        raise OsmosisError(
-            f"Cannot read the saved logins in {path}: {error.strerror}.", code="CREDENTIALS_UNAVAILABLE"
-        ) from None
+        raise CredentialsUnavailableError(f"Cannot read the saved logins in {path}: {error.strerror}.") from None
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -239,10 +244,9 @@ def _read_file() -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _malformed(path)
     if value.get("version") != VERSION or isinstance(value.get("version"), bool):
-        raise OsmosisError(
+        raise CredentialsVersionError(
             f"The saved logins in {path} have another format than this client's and were left unchanged. Use the client"
             " that wrote them, or run 'osmosis auth login': it moves the file aside.",
-            code="CREDENTIALS_VERSION_CHANGED",
             details={"version": value.get("version")},
         )
     return value
@@ -271,7 +275,7 @@ def _login(platform_url: str, entry: Any) -> Login:
     """An entry as a login.
 
     Raises:
-        OsmosisError: CREDENTIALS_PARSE_FAILED.
+        CredentialsDamagedError: It is none.
     """
     try:
         user = entry["user"]
@@ -292,10 +296,9 @@ def _login(platform_url: str, entry: Any) -> Login:
     except (KeyError, TypeError, ValueError, AttributeError, ValidationError):
         good = False
     if not good:
-        raise OsmosisError(
+        raise CredentialsDamagedError(
             f"The saved login of {platform_url} in {credentials_path()} is damaged and was left unchanged. Run 'osmosis"
             " auth login' to replace it.",
-            code="CREDENTIALS_PARSE_FAILED",
         )
     return login
 
@@ -341,11 +344,10 @@ def _maybe_text(value: Any) -> str | None:
     return None if value in (None, "") else _text(value)
 
 
-def _malformed(path: Path) -> OsmosisError:
-    return OsmosisError(
+def _malformed(path: Path) -> CredentialsDamagedError:
+    return CredentialsDamagedError(
         f"The saved logins in {path} are damaged and were left unchanged. Repair the file, or run 'osmosis auth login':"
         " it moves the file aside.",
-        code="CREDENTIALS_PARSE_FAILED",
     )
 
 
@@ -358,9 +360,7 @@ def _locked() -> Generator[None]:
         directory.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(directory, os.O_RDONLY)
     except OSError as error:
-        raise OsmosisError(
-            f"Cannot use {directory} for saved logins: {error.strerror}.", code="CREDENTIALS_UNAVAILABLE"
-        ) from None
+        raise CredentialsUnavailableError(f"Cannot use {directory} for saved logins: {error.strerror}.") from None
     import fcntl
 
     try:
@@ -386,4 +386,4 @@ def _write_file(platforms: Mapping[str, Any]) -> None:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise OsmosisError(f"Cannot write {path}: {error.strerror}.", code="CREDENTIALS_UNAVAILABLE") from None
+        raise CredentialsUnavailableError(f"Cannot write {path}: {error.strerror}.") from None

@@ -11,10 +11,14 @@ from typing import Any
 from osmosis_ai.client.credentials import TOKEN_VARIABLE
 from osmosis_ai.errors import (
     AuthRequiredError,
+    BillingRequiredError,
     ConflictError,
     NotFoundError,
     OsmosisError,
     PlatformError,
+    RateLimitedError,
+    SubscriptionRequiredError,
+    UpgradeRequiredError,
     ValidationError,
 )
 
@@ -77,16 +81,16 @@ def refusal(status: int, body: Mapping[str, Any], text: str, *, environment_toke
     match status:
         case 400:
             return ValidationError(message, details=details)
-        case 403 if platform_code in ("SUBSCRIPTION_REQUIRED", "BILLING_REQUIRED"):
-            return PlatformError(message, details=details, code=platform_code)
-        case 403 if "subscription" in _text(body.get("error")).lower():
-            return PlatformError(message, details=details, code="SUBSCRIPTION_REQUIRED")
+        case 403 if platform_code == "BILLING_REQUIRED":
+            return BillingRequiredError(message, details=details)
+        case 403 if platform_code == "SUBSCRIPTION_REQUIRED" or "subscription" in _text(body.get("error")).lower():
+            return SubscriptionRequiredError(message, details=details)
         case 404:
             return NotFoundError(message, details=details)
         case 409:
             return ConflictError(message, details=details)
         case 429:
-            return PlatformError(message, details=details, code="RATE_LIMITED")
+            return RateLimitedError(message, details=details)
     return PlatformError(message, details=details)
 
 
@@ -96,11 +100,9 @@ def auth_refusal(body: Mapping[str, Any], *, environment_token: bool) -> Osmosis
     return AuthRequiredError(_auth_text(code, environment_token), details=details_of(401, body, code))
 
 
-def upgrade_required(body: Mapping[str, Any], platform_code: str = "") -> OsmosisError:
+def upgrade_required(body: Mapping[str, Any], platform_code: str = "") -> UpgradeRequiredError:
     """The error of a 426."""
-    return PlatformError(
-        _text(body.get("message")) or _UPGRADE, code="UPGRADE_REQUIRED", details=details_of(426, body, platform_code)
-    )
+    return UpgradeRequiredError(_text(body.get("message")) or _UPGRADE, details=details_of(426, body, platform_code))
 
 
 def details_of(status: int, body: Mapping[str, Any], platform_code: str = "") -> dict[str, Any]:

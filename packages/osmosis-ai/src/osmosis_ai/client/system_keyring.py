@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from osmosis_ai.errors import OsmosisError
+from osmosis_ai.errors import KeyringCleanupError, KeyringUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +42,7 @@ def read(accounts: Iterable[str]) -> str | None:
     """The token of the first account that has one.
 
     Raises:
-        OsmosisError: KEYRING_UNAVAILABLE: the keyring does not answer.
+        KeyringUnavailableError: The keyring does not answer.
     """
     for account in accounts:
         try:
@@ -70,7 +70,8 @@ def remove(account: str) -> bool:
     """Forget a token; False when it was not there.
 
     Raises:
-        OsmosisError: KEYRING_CLEANUP_FAILED: the keyring refuses; KEYRING_UNAVAILABLE: there is none.
+        KeyringCleanupError: The keyring refuses.
+        KeyringUnavailableError: There is none.
     """
     if not is_usable():
         raise _unavailable("saved credentials could not be removed", None)
@@ -79,26 +80,24 @@ def remove(account: str) -> bool:
             return False
         _keyring().delete_password(SERVICE, account)
     except Exception as error:
-        raise OsmosisError(
+        raise KeyringCleanupError(
             f"The system keyring refuses to remove the entry {account} of {SERVICE} ({type(error).__name__}). Unlock"
             " the keyring and try again, or remove the entry by hand.",
-            code="KEYRING_CLEANUP_FAILED",
             details={"service": SERVICE, "account": account},
         ) from None
     return True
 
 
-def missing_keyring(consequence: str = "the login cannot be saved") -> OsmosisError:
+def missing_keyring(consequence: str = "the login cannot be saved") -> KeyringUnavailableError:
     """The error where a keyring is needed and there is none."""
     return _unavailable(consequence, None)
 
 
-def _unavailable(consequence: str, error: Exception | None) -> OsmosisError:
+def _unavailable(consequence: str, error: Exception | None) -> KeyringUnavailableError:
     reason = f" ({type(error).__name__})" if error else ""
-    return OsmosisError(
+    return KeyringUnavailableError(
         f"No system keyring is available{reason}, so {consequence}. Unlock or set one up, use OSMOSIS_TOKEN_STORE=file,"
         " or set OSMOSIS_TOKEN where nobody logs in.",
-        code="KEYRING_UNAVAILABLE",
     )
 
 

@@ -169,9 +169,10 @@ def test_a_rollout_that_names_a_range_gets_the_sdk_that_started_the_run(stub, tm
     assert not (workspace / "rollouts/plain/.venv").exists()
 
 
-def test_the_published_upload_accepts_a_run(any_run):
+@pytest.mark.parametrize("command", [OURS, THEIRS], ids=["ours", "theirs"])
+def test_each_upload_accepts_a_run_of_either(any_run, command):
     workspace, _ = any_run
-    answer, platform = upload(THEIRS, workspace, "run-a")
+    answer, platform = upload(command, workspace, "run-a")
     assert answer["status"] == "success", answer
     assert platform.finalized
     (declared,) = platform.declarations
@@ -181,6 +182,12 @@ def test_the_published_upload_accepts_a_run(any_run):
     kinds = sorted(re.sub(r"[0-9a-f]{32}", "ID", path) for path in platform.objects)
     artifact, trajectory = "rollout_trials/ID/artifacts/note.txt", "rollout_trials/ID/trajectory.json"
     assert kinds == sorted(["index.jsonl", "logs.txt", "progress.json", *[artifact] * 3, *[trajectory] * 3])
+
+
+def test_both_uploads_declare_the_same(any_run):
+    workspace, _ = any_run
+    declared = [upload(command, workspace, "run-a")[1].declarations[0] for command in (OURS, THEIRS)]
+    assert declared[0] == declared[1]
 
 
 def test_the_published_upload_accepts_attempts_selected_rows_and_faults_of_the_provider(tmp_path):

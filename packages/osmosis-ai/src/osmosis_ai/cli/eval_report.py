@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from osmosis_ai.cli.figures import (
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from osmosis_ai.evaluation.run import RunRequest
     from osmosis_ai.workspace.repository import Origin
 
-_VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 _FILES = ("metrics.json", "summary.jsonl", "trajectories/", "artifacts/", "logs.txt")
 _CAUSES_SHOWN = 10
 _ROWS_SHOWN = 15
@@ -106,13 +103,12 @@ def _below(report: RunReport, flags: EvalFlags) -> str | None:
 
 
 def cause_table(causes: Sequence[Cause]) -> Table:
-    """Why rollouts failed, the most frequent first; messages that differ only in numbers count together."""
-    alike = _alike(causes)
+    """Why rollouts failed, the most frequent first."""
     rows = [
         (Text(str(cause.fault), "bad"), cause.code, f"{cause.count:,}", _short(cause.message))
-        for cause in alike[:_CAUSES_SHOWN]
+        for cause in causes[:_CAUSES_SHOWN]
     ]
-    more = len(alike) - len(rows)
+    more = len(causes) - len(rows)
     columns = [Column("Fault"), Column("Code"), Column("Count", right=True), Column("Message")]
     note = f"and {plural(more, 'other cause')}" if more else ""
     return Table(columns, rows, title="Why rollouts failed", note=note)
@@ -139,16 +135,6 @@ def _why(report: RunReport, n: int) -> list[Block]:
         columns += [Column("Outcome"), Column("Cause")]
         blocks.append(Table(columns, rows, title="Rows without a reward", note=note))
     return blocks
-
-
-def _alike(causes: Sequence[Cause]) -> list[Cause]:
-    """Causes whose messages differ only in numbers and quoted words together, under the most frequent message."""
-    groups: dict[tuple[str, str, str], Cause] = {}
-    for cause in causes:
-        key = (str(cause.fault), cause.code, _VARYING.sub("*", cause.message))
-        first = groups.get(key)
-        groups[key] = cause if first is None else replace(first, count=first.count + cause.count)
-    return sorted(groups.values(), key=lambda cause: -cause.count)
 
 
 def _figures(report: RunReport) -> Fields:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from osmosis_ai.cli.results import Text
-from osmosis_ai.evaluation.report import Cause
+from osmosis_ai.evaluation.report import Cause, group_causes
 from osmosis_ai.evaluation.statistics import Estimate, mean, rate_estimate, t_estimate
 from osmosis_ai.evaluation.verdict import Fault
 
@@ -62,7 +62,7 @@ def read_rollouts(run_dir: Path) -> RolloutFacts:
             rewards[int(record["step"])][int(record["row"])].append(float(reward))
     return RolloutFacts(
         kinds=dict(kinds),
-        causes=tuple(Cause(*key, count) for key, count in causes.most_common()),
+        causes=group_causes(causes),
         validation={step: _estimate(rewards[step]) for step in sorted(rewards)},
         trained_rows=frozenset(rows["training"]),
         validation_rows=frozenset(rows["validation"]),

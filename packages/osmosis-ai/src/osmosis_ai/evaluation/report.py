@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from osmosis_ai.evaluation.journal import Entry
 from osmosis_ai.evaluation.verdict import Fault, ItemKey, Outcome
+
+_VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|\b[0-9a-f]{32}\b|\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +99,31 @@ def shortfalls(entries: Iterable[Entry]) -> tuple[Shortfall, ...]:
 
 
 def causes(failures: Iterable[Shortfall]) -> tuple[Cause, ...]:
-    """Equal failures together, the most frequent first."""
-    counts = Counter(
-        (failure.fault, failure.code or "rollout_failed", failure.message)
-        for failure in failures
-        if failure.fault is not None
+    """Why items failed, the most frequent first."""
+    return group_causes(
+        Counter(
+            (failure.fault, failure.code or "rollout_failed", failure.message)
+            for failure in failures
+            if failure.fault is not None
+        )
     )
-    return tuple(Cause(fault, code, message, count) for (fault, code, message), count in counts.most_common())
+
+
+def group_causes(counts: Counter[tuple[Fault, str, str]]) -> tuple[Cause, ...]:
+    """Failures by fault, code and message; messages that differ only in numbers, ids and quoted words count together.
+
+    Args:
+        counts: How often each (fault, code, message) was met.
+
+    Returns:
+        One cause a group, the most frequent first, each under its most frequent message.
+    """
+    groups: dict[tuple[Fault, str, str], Cause] = {}
+    for (fault, code, message), count in counts.most_common():
+        key = (fault, code, _VARYING.sub("*", message))
+        first = groups.get(key)
+        groups[key] = Cause(fault, code, message, count) if first is None else replace(first, count=first.count + count)
+    return tuple(sorted(groups.values(), key=lambda cause: -cause.count))
 
 
 def total_cost(entries: Iterable[Entry]) -> float | None:

@@ -5,6 +5,7 @@ Owns: routes and the record of requests. An import of local runs with its rules 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable
@@ -101,7 +102,8 @@ class StubApi:
                     self.wfile.write(body[: answer.cut_after])
                     self.close_connection = True
                     return
-                self.wfile.write(body)
+                with contextlib.suppress(ConnectionError):  # the client may have heard enough
+                    self.wfile.write(body)
 
             do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _go
 

@@ -305,6 +305,50 @@ def test_the_name_of_an_object_has_no_folder(header, name):
             assert found.file_name == name
 
 
+def in_parts(data, cuts, version='"v1"'):
+    """A store whose connections break after `cuts` bytes each, and which gives the rest of the same version."""
+
+    def serve(asked):
+        begin = 0
+        if "range" in asked.headers and asked.headers.get("if-range") == version:
+            begin = int(asked.headers["range"].removeprefix("bytes=").removesuffix("-"))
+        headers = {"ETag": version}
+        if begin:
+            headers["Content-Range"] = f"bytes {begin}-{len(data) - 1}/{len(data)}"
+        cut = cuts.pop(0) if cuts else None
+        return Answer(data=data[begin:], status=206 if begin else 200, headers=headers, cut_after=cut)
+
+    return serve
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_was(tmp_path):
+    data = bytes(range(256)) * 8192  # 2 MiB
+    moved = []
+    with StubApi({"GET /o": in_parts(data, [600_000, 700_000])}) as stub, open_object(f"{stub.url}/o") as found:
+        digest = hashlib.sha256(data).hexdigest()
+        assert found.save(tmp_path / "x", size=len(data), sha256=digest, on_bytes=moved.append) == len(data)
+    begins = [asked.headers.get("range") for asked in stub.asked]
+    assert begins[0] is None and len(begins) == 3
+    assert all(int(begin.removeprefix("bytes=").removesuffix("-")) >= 262_144 for begin in begins[1:])
+    assert (tmp_path / "x").read_bytes() == data
+    assert sum(moved) == len(data)
+
+
+@pytest.mark.parametrize("why", ["no version", "another version", "no parts"])
+def test_parts_of_different_objects_are_never_joined(tmp_path, why):
+    data = b"a" * 1_000_000
+    answers = [
+        Answer(data=data, headers={} if why == "no version" else {"ETag": '"v1"'}, cut_after=600_000),
+        Answer(data=data, status=200, headers={"ETag": '"v2"'})
+        if why != "no parts"
+        else Answer(data=b"x", status=206, headers={"ETag": '"v1"', "Content-Range": "bytes 0-0/9"}),
+    ]
+    with StubApi({"GET /o": answers}) as stub, open_object(f"{stub.url}/o") as found:
+        with pytest.raises(PlatformError, match="broke off"):
+            found.save(tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_redirects_lead_to_private_places_only(tmp_path):
     with StubApi({"GET /end": Answer(data=b"x")}) as stub:
         stub.routes["GET /start"] = Answer(status=302, headers={"Location": "/end"})

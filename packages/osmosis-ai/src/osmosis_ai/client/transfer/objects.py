@@ -31,6 +31,8 @@ CONNECT_TIMEOUT_S = 30.0
 READ_TIMEOUT_S = 600.0
 CHUNK_BYTES = 256 * 1024
 _MOST_REDIRECTS = 20
+_MOST_RESUMPTIONS = 5
+_PARTIAL_CONTENT = 206
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _QUOTED = 200
 
@@ -96,14 +98,22 @@ def require_private(url: str) -> str:
 
 
 class RemoteObject:
-    """An object whose head has arrived.
+    """An object whose head has arrived. Its body goes on where it was when the connection is lost on the way.
 
     Args:
         reply: The open reply.
+        clients: For the requests that go on.
+        url: What was asked for.
     """
 
-    def __init__(self, reply: httpx.Response) -> None:
+    def __init__(self, reply: httpx.Response, clients: ObjectClients, url: str) -> None:
         self._reply = reply
+        self._clients = clients
+        self._url = url
+
+    def close(self) -> None:
+        """Let the connection go."""
+        self._reply.close()
 
     @property
     def file_name(self) -> str | None:
@@ -173,13 +183,37 @@ class RemoteObject:
 
     def _chunks(self, stop: threading.Event | None) -> Generator[bytes]:
         httpx = httpx_module()
-        try:
-            for chunk in self._reply.iter_bytes(CHUNK_BYTES):
-                if stop is not None and stop.is_set():
-                    raise Stopped
-                yield chunk
-        except httpx.HTTPError as error:
-            raise transfer_error(f"The download broke off: {failure_text(error)}.") from None
+        received = resumed = 0
+        while True:
+            try:
+                for chunk in self._reply.iter_bytes(CHUNK_BYTES):
+                    if stop is not None and stop.is_set():
+                        raise Stopped
+                    received += len(chunk)
+                    yield chunk
+                return
+            except httpx.HTTPError as error:
+                failure = transfer_error(f"The download broke off: {failure_text(error)}.")
+            if resumed == _MOST_RESUMPTIONS:
+                raise failure
+            resumed += 1
+            self._go_on(received, failure)
+
+    def _go_on(self, received: int, failure: TransferError) -> None:
+        """Ask for the rest of the very same object.
+
+        Raises:
+            TransferError: The store does not name its version, or does not give parts.
+        """
+        version = self._reply.headers.get("ETag", "")
+        if not version.startswith('"') or self._reply.headers.get("Content-Encoding") or not received:
+            raise failure
+        self._reply.close()
+        rest = _get(self._clients, self._url, {"Range": f"bytes={received}-", "If-Range": version})
+        self._reply = rest
+        begins = rest.headers.get("Content-Range", "").startswith(f"bytes {received}-")
+        if rest.status_code != _PARTIAL_CONTENT or not begins or rest.headers.get("ETag", version) != version:
+            raise failure
 
 
 @contextmanager
@@ -194,11 +228,11 @@ def open_object(url: str, clients: ObjectClients | None = None) -> Generator[Rem
         TransferError: No reply, a refusal, or a URL that is not private in transit.
     """
     with nullcontext(clients) if clients is not None else ObjectClients() as used:
-        reply = _get(used, url)
+        found = RemoteObject(_get(used, url), used, url)
         try:
-            yield RemoteObject(reply)
+            yield found
         finally:
-            reply.close()
+            found.close()
 
 
 def put_object(
@@ -240,13 +274,13 @@ def put_object(
     return reply.headers.get("ETag", "").strip().removeprefix("W/").strip('"') or None
 
 
-def _get(clients: ObjectClients, url: str) -> httpx.Response:
+def _get(clients: ObjectClients, url: str, headers: Mapping[str, str] | None = None) -> httpx.Response:
     httpx = httpx_module()
     timeout = httpx.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
     for _ in range(_MOST_REDIRECTS + 1):
         try:
             client = clients.of(require_private(url))
-            request = client.build_request("GET", url, timeout=timeout)
+            request = client.build_request("GET", url, headers=headers, timeout=timeout)
             reply = client.send(request, stream=True)
         except httpx.HTTPError as error:
             raise transfer_error(f"The object store cannot be reached: {failure_text(error)}.") from None

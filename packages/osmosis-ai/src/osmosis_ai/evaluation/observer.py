@@ -82,47 +82,28 @@ class SilentObserver:
         """Ignore it."""
 
 
-class Relay:
-    """An `Observer` that hands every call to another one on a thread of its own.
+class Delivery:
+    """Carries calls to a watcher on a thread of its own, in order.
 
-    The thread is there because drawing may block (a terminal that does not read); the walk must not. Log lines and
-    started items are dropped while the watcher is `BACKLOG` calls behind; verdicts and warnings never are.
+    The thread is there because drawing may block (a terminal that does not read); the walk must not.
     """
 
     BACKLOG = 5000
 
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
+    def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._deliver, name="observer", daemon=True)
         self._thread.start()
 
-    def stage(self, text: str) -> None:
-        """Pass it on."""
-        self._calls.put(lambda: self._observer.stage(text))
+    def put(self, call: Callable[[], None]) -> None:
+        """Carry a call, however far behind the watcher is."""
+        self._calls.put(call)
 
-    def started(self, item: WorkItem) -> None:
-        """Pass it on, unless the watcher is far behind."""
+    def offer(self, call: Callable[[], None]) -> None:
+        """Carry a call, unless the watcher is `BACKLOG` calls behind."""
         if self._calls.qsize() < self.BACKLOG:
-            self._calls.put(lambda: self._observer.started(item))
-
-    def attempt(self, attempt: Attempt) -> None:
-        """Pass it on."""
-        self._calls.put(lambda: self._observer.attempt(attempt))
-
-    def verdict(self, verdict: Verdict, tally: Tally) -> None:
-        """Pass it on."""
-        self._calls.put(lambda: self._observer.verdict(verdict, tally))
-
-    def log(self, line: str) -> None:
-        """Pass it on, unless the watcher is far behind."""
-        if self._calls.qsize() < self.BACKLOG:
-            self._calls.put(lambda: self._observer.log(line))
-
-    def warning(self, code: str | None, message: str) -> None:
-        """Pass it on."""
-        self._calls.put(lambda: self._observer.warning(code, message))
+            self._calls.put(call)
 
     def close(self, limit_s: float = 5.0) -> BaseException | None:
         """Wait until the watcher has seen everything, at most `limit_s`; returns the error that broke it, if any."""
@@ -138,6 +119,41 @@ class Relay:
                 call()
             except BaseException as error:
                 self._failure = error
+
+
+class Relay(Delivery):
+    """An `Observer` that hands every call to another one through a `Delivery`.
+
+    Log lines and started items are dropped while the watcher is far behind; verdicts and warnings never are.
+    """
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__()
+        self._observer = observer
+
+    def stage(self, text: str) -> None:
+        """Pass it on."""
+        self.put(lambda: self._observer.stage(text))
+
+    def started(self, item: WorkItem) -> None:
+        """Pass it on, unless the watcher is far behind."""
+        self.offer(lambda: self._observer.started(item))
+
+    def attempt(self, attempt: Attempt) -> None:
+        """Pass it on."""
+        self.put(lambda: self._observer.attempt(attempt))
+
+    def verdict(self, verdict: Verdict, tally: Tally) -> None:
+        """Pass it on."""
+        self.put(lambda: self._observer.verdict(verdict, tally))
+
+    def log(self, line: str) -> None:
+        """Pass it on, unless the watcher is far behind."""
+        self.offer(lambda: self._observer.log(line))
+
+    def warning(self, code: str | None, message: str) -> None:
+        """Pass it on."""
+        self.put(lambda: self._observer.warning(code, message))
 
 
 class Noting:

@@ -16,7 +16,7 @@ from osmosis_ai.evaluation.hosting import RolloutHost, sdk_mismatch
 from osmosis_ai.evaluation.pool import RolloutPool
 from osmosis_ai.evaluation.redaction import Redactor, ambient_secret_values
 from osmosis_ai.evaluation.runlog import RunLog
-from osmosis_ai.evaluation.surroundings import handle_signals, library_logs, variables
+from osmosis_ai.evaluation.surroundings import handle_signals, library_logs, many_open_files, variables
 from osmosis_ai.evaluation.walk import Interrupted, Limits, Stop, StopSwitch
 from osmosis_ai.gateway.server import Gateway
 
@@ -67,7 +67,12 @@ class TrainingExecution:
         self._main = asyncio.current_task()
         self.note("INFO", "run", "started", {"run": self._run.name, "from": self._run.done_steps})
         try:
-            with handle_signals(self._on_signal), variables(self._secrets), library_logs(self.note):
+            with (
+                handle_signals(self._on_signal),
+                variables(self._secrets),
+                library_logs(self.note),
+                many_open_files(),
+            ):
                 report = await self._stages()
         except asyncio.CancelledError:
             if not self._signals:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
+
+from osmosis_ai.evaluation.observer import Delivery
 
 
 class TrainingObserver(Protocol):
@@ -73,67 +73,46 @@ class SilentTrainingObserver:
         """Ignore it."""
 
 
-class TrainingRelay:
-    """A `TrainingObserver` that hands every call to another one on a thread of its own.
+class TrainingRelay(Delivery):
+    """A `TrainingObserver` that hands every call to another one through a `Delivery`.
 
-    The thread is there because drawing may block (a terminal that does not read); the loop must not. Progress and log
-    lines are dropped while the watcher is far behind; nothing else ever is.
+    Progress and log lines are dropped while the watcher is far behind; nothing else ever is.
     """
 
     BACKLOG = 1000
 
     def __init__(self, observer: TrainingObserver) -> None:
+        super().__init__()
         self._observer = observer
-        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._deliver, name="observer", daemon=True)
-        self._thread.start()
 
     def stage(self, text: str) -> None:
         """Pass it on."""
-        self._calls.put(lambda: self._observer.stage(text))
+        self.put(lambda: self._observer.stage(text))
 
     def progress(self, step: int, phase: str, done: int, total: int) -> None:
         """Pass it on, unless the watcher is far behind."""
-        if self._calls.qsize() < self.BACKLOG:
-            self._calls.put(lambda: self._observer.progress(step, phase, done, total))
+        self.offer(lambda: self._observer.progress(step, phase, done, total))
 
     def step(self, step: int, steps: int, values: Mapping[str, float]) -> None:
         """Pass it on."""
-        self._calls.put(lambda: self._observer.step(step, steps, values))
+        self.put(lambda: self._observer.step(step, steps, values))
 
     def validation(self, step: int, values: Mapping[str, float]) -> None:
         """Pass it on."""
-        self._calls.put(lambda: self._observer.validation(step, values))
+        self.put(lambda: self._observer.validation(step, values))
 
     def checkpoint(self, step: int, path: Path) -> None:
         """Pass it on."""
-        self._calls.put(lambda: self._observer.checkpoint(step, path))
+        self.put(lambda: self._observer.checkpoint(step, path))
 
     def warning(self, code: str | None, message: str) -> None:
         """Pass it on."""
-        self._calls.put(lambda: self._observer.warning(code, message))
+        self.put(lambda: self._observer.warning(code, message))
 
     def diagnosis(self, text: str) -> None:
         """Pass it on."""
-        self._calls.put(lambda: self._observer.diagnosis(text))
+        self.put(lambda: self._observer.diagnosis(text))
 
     def log(self, line: str) -> None:
         """Pass it on, unless the watcher is far behind."""
-        if self._calls.qsize() < self.BACKLOG:
-            self._calls.put(lambda: self._observer.log(line))
-
-    def close(self, limit_s: float = 5.0) -> BaseException | None:
-        """Wait until the watcher has seen everything, at most `limit_s`; returns the error that broke it, if any."""
-        self._calls.put(None)
-        self._thread.join(limit_s)
-        return self._failure
-
-    def _deliver(self) -> None:
-        while (call := self._calls.get()) is not None:
-            if self._failure is not None:
-                continue  # a broken watcher sees no more; the training goes on
-            try:
-                call()
-            except BaseException as error:
-                self._failure = error
+        self.offer(lambda: self._observer.log(line))

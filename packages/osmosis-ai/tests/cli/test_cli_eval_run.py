@@ -11,7 +11,7 @@ import pytest
 from osmosis_ai.cli.evaluate import choose_policy
 from osmosis_ai.errors import ValidationError
 from osmosis_cli import OSMOSIS, Terminal, environment, osmosis
-from stub_provider import StubProvider
+from stub_provider import Behaviour, StubProvider
 
 RUN = ("eval", "run", "configs/eval/loop.toml", "--dataset-file", "data/rows.jsonl")
 
@@ -87,6 +87,19 @@ def test_verbose_shows_log_lines_instead_of_stages(env, tmp_path: Path):
     assert done.status == 0
     assert "→" not in done.stderr
     assert "[server] ready" in done.stderr
+
+
+def test_a_provider_that_refuses_the_key_mid_run_stops_it_with_a_remedy(env, stub, tmp_path: Path):
+    work = ew.make_workspace(tmp_path / "w", rows("one", "two", "three"))
+    stub.answer_with(lambda body: Behaviour("status", status=401))
+    try:
+        done = osmosis(*RUN, "--name", "r", "-y", cwd=work, env=env)
+    finally:
+        stub.answer_with(None)
+    said = " ".join(done.stdout.split())
+    assert done.status == 1
+    assert "0 of 3 work items have a verdict. Check the provider's key" in said
+    assert "--name r" in said, "the command that goes on"
 
 
 def test_nothing_graded_ends_with_1_and_the_causes(env, tmp_path: Path):

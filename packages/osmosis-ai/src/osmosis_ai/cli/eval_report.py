@@ -43,6 +43,8 @@ def run_result(
         status = "partial"
         reason = report.halt_reason or "it was stopped"
         message = f"Stopped: {reason}. {done:,} of {plural(report.total, 'work item')} have a verdict."
+        if remedy := _remedy(report.halt_code):
+            message += f" {remedy}"
     elif report.succeeded == 0:
         status = "partial"
         message = f"Nothing was graded: {_none_graded(report)}."
@@ -135,6 +137,15 @@ def _why(report: RunReport, n: int) -> list[Block]:
         columns += [Column("Outcome"), Column("Cause")]
         blocks.append(Table(columns, rows, title="Rows without a reward", note=note))
     return blocks
+
+
+def _remedy(halt_code: str | None) -> str | None:
+    """What to do when the policy stopped the run."""
+    if halt_code is None or not halt_code.startswith("policy_"):
+        return None
+    from osmosis_ai.evaluation.preflight import REMEDIES
+
+    return REMEDIES.get(halt_code.removeprefix("policy_"))
 
 
 def _figures(report: RunReport) -> Fields:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 REMEMBERED_S = 600.0
 _RELEVANT = re.compile(r"KEY|TOKEN|SECRET|BASE|HOST|URL|ENDPOINT|REGION|PROJECT|PROXY|CREDENTIALS|PROFILE|VERSION")
-_REMEDIES = {
+REMEDIES: Mapping[str, str] = {
     "authentication": "Check the provider's key (in the environment, or through [secrets] and --secrets-file).",
     "quota": "The provider refuses for lack of quota or credit; top up, or choose another model_path.",
     "not_found": "Check model_path in the eval config: provider/model.",
@@ -27,6 +27,7 @@ _REMEDIES = {
     "bad_request": "The model does not take a plain chat call; choose another model_path.",
     "protocol": "The base URL leads to something that is not a chat completions API; check it.",
 }
+"""What a person can do about each kind of `PolicyError` that stops a run."""
 
 
 class PreflightError(OsmosisError):
@@ -77,7 +78,7 @@ def forget(policy_model: str, environ: Mapping[str, str], *, cache_dir: Path) ->
 
 
 def _refusal(model: str, error: PolicyError) -> PreflightError:
-    remedy = _REMEDIES.get(error.kind, "")
+    remedy = REMEDIES.get(error.kind, "")
     message = f"The model {model} cannot be used ({error.kind.replace('_', ' ')}): {error.message}"
     return PreflightError(f"{message}\n{remedy}".rstrip(), details={"kind": error.kind, "status": error.status})
 

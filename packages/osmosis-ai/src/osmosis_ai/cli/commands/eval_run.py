@@ -36,7 +36,9 @@ class _PanelledCommand(click.Command):
 @click.option("--max-in-flight", type=int, metavar="N", help="Rollouts at once; wins over batch_size in the config.")
 @click.option("--fresh", is_flag=True, help="Put the run of that name aside and start over.")
 @click.option("--retry-failed", is_flag=True, help="Run failed and skipped items of that run again.")
-@click.option("--max-cost", "max_cost_usd", type=float, metavar="USD", help="Start no more rollouts at this cost.")
+@click.option(
+    "--max-cost", "max_cost_usd", type=float, metavar="USD", help="Stop starting rollouts at this cost since now."
+)
 @click.option("--fail-under", type=float, metavar="RATE", help="End with status 1 below this pass rate (0 to 1).")
 @click.option("--secrets-file", metavar="FILE", help="NAME=value lines for [secrets]; - reads standard input.")
 @click.option("-y", "--yes", is_flag=True, help="Start without asking.")

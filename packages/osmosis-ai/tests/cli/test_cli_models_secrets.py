@@ -179,6 +179,29 @@ def test_a_run_is_found_whatever_its_kind(ws, api, env):
     assert error["code"] == "NOT_FOUND" and "osmosis eval list" in error["message"]
 
 
+def test_a_run_that_lies_here_only_is_told_apart(ws, api, env):
+    (ws / ".osmosis/evals/calm-owl-1").mkdir(parents=True)
+    (ws / ".osmosis/evals/calm-owl-1/manifest.json").write_text("{}")
+    error = osmosis("--json", "open", "calm-owl-1", cwd=ws, env=env).error
+    assert error["code"] == "NOT_FOUND" and "osmosis eval upload calm-owl-1" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["dataset", "info", "x"], "osmosis dataset list"),
+        (["dataset", "download", "x"], "osmosis dataset list"),
+        (["model", "deploy", "x"], "osmosis model list"),
+        (["model", "info", "x"], "osmosis model list"),
+        (["secret", "delete", "X", "--yes"], "osmosis secret list"),
+    ],
+)
+def test_an_unknown_name_says_where_the_names_are(ws, api, env, arguments, told):
+    api.routes[f"GET {SECRETS}"] = {"environment_secrets": [], "total_count": 0}
+    error = osmosis("--json", *arguments, cwd=ws, env=env).error
+    assert error["code"] == "NOT_FOUND" and told in error["message"]
+
+
 def test_at_a_terminal_the_page_opens_in_the_browser(tmp_path, ws, api, env):
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened.new && mv {tmp_path}/opened.new {tmp_path}/opened\n')

@@ -120,11 +120,23 @@ def test_a_repair_creates_what_is_missing_and_touches_nothing_else(tmp_path):
     (tmp_path / "data").mkdir()
     missing = missing_paths(tmp_path)
     assert missing == [*(d for d in REQUIRED_DIRECTORIES if d != "data/"), *AGENT_FILES[1:]]
-    repair(tmp_path, missing, {})
+    written = repair(tmp_path, missing, {})
+    assert set(written) == set(contents(tmp_path)) - {"AGENTS.md"}
     assert missing_paths(tmp_path) == []
     assert (tmp_path / "AGENTS.md").read_text() == "mine"
     assert not (tmp_path / "data/.gitkeep").exists()
     assert (tmp_path / "configs/AGENTS.md").read_bytes() == (TEMPLATE_ROOT / "configs/AGENTS.md").read_bytes()
+
+
+def test_the_skills_that_the_agent_page_names_come_with_it(tmp_path):
+    kept = tmp_path / ".claude/skills/read-results/SKILL.md"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("mine")
+    written = repair(tmp_path, missing_paths(tmp_path), {})
+    assert ".claude/skills/run-evaluation/SKILL.md" in written and kept.read_text() == "mine"
+    named = (tmp_path / "AGENTS.md").read_text()
+    for skill in (tmp_path / ".claude/skills").iterdir():
+        assert f"`{skill.name}`" in named
 
 
 def test_a_repair_writes_nothing_when_it_cannot_write_all(tmp_path):

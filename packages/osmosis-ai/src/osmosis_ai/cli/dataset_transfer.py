@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from osmosis_ai.cli.datasets import WAITING_STATUSES, dataset_record
 from osmosis_ai.cli.figures import size_text
+from osmosis_ai.cli.listing import naming
 from osmosis_ai.cli.results import OperationResult
 from osmosis_ai.errors import ConflictError, NotFoundError, ValidationError
 
@@ -120,7 +121,7 @@ def download_dataset(invocation: Invocation, name: str, place: str | None, *, ov
     scope = resolve_scope(invocation.workspace)
     output = invocation.output
     with open_client(scope, warn=output.warn) as client:
-        with output.working("Fetching dataset..."):
+        with output.working("Fetching dataset..."), naming("osmosis dataset list"):
             record = dataset_record(Record(client.get(f"/datasets/{segment(name)}"), "dataset"))
         _require_ready(record)
         with output.working("Preparing download..."):

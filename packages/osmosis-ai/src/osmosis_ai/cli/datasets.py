@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from osmosis_ai.cli.dates import ABSENT, date_cell, moment_text
 from osmosis_ai.cli.figures import plural, size_text
-from osmosis_ai.cli.listing import Listing
+from osmosis_ai.cli.listing import Listing, naming
 from osmosis_ai.cli.results import Cell, Column, DetailResult, Fields
 from osmosis_ai.cli.statuses import status_token, status_word
 
@@ -140,7 +140,8 @@ def _fetch(invocation: Invocation, name: str) -> tuple[Scope, Record]:
 
     scope = resolve_scope(invocation.workspace)
     with open_client(scope, warn=invocation.output.warn) as client, invocation.output.working("Fetching dataset..."):
-        return scope, Record(client.get(f"/datasets/{segment(name)}"), "dataset")
+        with naming("osmosis dataset list"):
+            return scope, Record(client.get(f"/datasets/{segment(name)}"), "dataset")
 
 
 def _format_text(now: str, original: str | None) -> str:

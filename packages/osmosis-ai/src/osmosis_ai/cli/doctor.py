@@ -26,9 +26,9 @@ def examine(start: str, *, fix: bool) -> OperationResult:
     place = Path(start)
     work_tree = find_work_tree(place if place.is_dir() else place.parent)
     missing = missing_paths(work_tree)
-    created = missing if fix else []
-    if created:
-        repair(work_tree, created, os.environ)
+    created: list[str] = []
+    if fix and missing:
+        created = repair(work_tree, missing, os.environ)
         missing = missing_paths(work_tree)
     git = _origin(work_tree)
     linked = _linked_workspace(git, work_tree)

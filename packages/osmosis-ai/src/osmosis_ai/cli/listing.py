@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from osmosis_ai.cli.paging import check_paging
 from osmosis_ai.cli.results import Cell, Column, ListResult, Table
+from osmosis_ai.errors import NotFoundError
 
 if TYPE_CHECKING:
     from osmosis_ai.cli.root import Invocation
@@ -59,6 +61,21 @@ class Listing:
             hints=[*([] if items else [self.empty]), *hints],
             extras=extras,
         )
+
+
+@contextmanager
+def naming(command: str) -> Generator[None]:
+    """Around a request for one thing by its name: when there is none, say which command lists the names.
+
+    Raises:
+        NotFoundError: With that remedy. A repository that is not connected to a workspace stays what it is.
+    """
+    try:
+        yield
+    except NotFoundError as error:
+        if not str(error.details.get("platform_code") or "").startswith(("GIT_", "WORKSPACE_")):
+            error.message += f"\nSee the names: {command}"
+        raise
 
 
 def show_list(

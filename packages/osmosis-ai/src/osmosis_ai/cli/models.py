@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from osmosis_ai.cli.dates import ABSENT, date_cell, moment_text
-from osmosis_ai.cli.listing import Listing
+from osmosis_ai.cli.listing import Listing, naming
 from osmosis_ai.cli.paging import check_paging
 from osmosis_ai.cli.results import (
     Block,
@@ -187,7 +187,7 @@ def show_model(invocation: Invocation, name: str) -> DetailResult:
             with working(f'Fetching base model "{name}"...'):
                 found = Record(client.get(f"/models/base/{segment(name)}"), "base model")
         except NotFoundError:
-            raise NotFoundError(f"Model not found: {name}") from None
+            raise NotFoundError(f"Model not found: {name}\nSee the names: osmosis model list") from None
     return _show_base(found, scope)
 
 
@@ -271,7 +271,9 @@ def change_deployment(invocation: Invocation, name: str, action: Literal["deploy
 
     scope = resolve_scope(invocation.workspace)
     doing = f'{action.capitalize()}ing LoRA model "{name}"...'
-    with open_client(scope, warn=invocation.output.warn) as client, invocation.output.working(doing):
+    output = invocation.output
+    names = naming("osmosis model list --type lora")
+    with open_client(scope, warn=output.warn) as client, output.working(doing), names:
         model = Record(client.post(f"/models/{segment(name)}/{action}"), "LoRA model")
     called = model.maybe_text("model_name") or name
     return OperationResult(

@@ -8,6 +8,8 @@ from osmosis_ai.cli.results import OperationResult
 from osmosis_ai.errors import NotFoundError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from osmosis_ai.cli.root import Invocation
     from osmosis_ai.client.session import PlatformClient
 
@@ -40,7 +42,7 @@ def open_run(invocation: Invocation, name: str, kind: RunKind | None, *, only_pr
     scope = resolve_scope(invocation.workspace)
     output = invocation.output
     with open_client(scope, warn=output.warn) as client, output.working(f"Looking for {name}..."):
-        found = _find(client, name, (kind,) if kind else tuple(_PLACES))
+        found = _find(client, name, (kind,) if kind else tuple(_PLACES), scope.base_directory)
     url = found["platform_url"]
     opened = False
     if output.interactive and not only_print:
@@ -55,7 +57,7 @@ def open_run(invocation: Invocation, name: str, kind: RunKind | None, *, only_pr
     )
 
 
-def _find(client: PlatformClient, name: str, kinds: tuple[RunKind, ...]) -> dict[str, Any]:
+def _find(client: PlatformClient, name: str, kinds: tuple[RunKind, ...], base: Path) -> dict[str, Any]:
     from osmosis_ai.client.session import segment
     from osmosis_ai.client.wire import Record
 
@@ -72,6 +74,11 @@ def _find(client: PlatformClient, name: str, kinds: tuple[RunKind, ...]) -> dict
         if url is None:
             raise NotFoundError(f"The platform names no page of the {kind} run {name}. Read it: {_info(kind, name)}")
         return {"kind": kind, "id": run.text("id"), "name": run.maybe_text("name") or name, "platform_url": url}
+    if "eval" in kinds and name not in ("", ".", "..") and (base / ".osmosis/evals" / name / "manifest.json").is_file():
+        raise NotFoundError(
+            f"The run {name} lies here and is not on the platform. Read it: osmosis eval view {name}\n"
+            f"Publish it: osmosis eval upload {name}"
+        )
     lists = " or ".join(f"osmosis {words} list" for words in _words(kinds))
     raise NotFoundError(f"There is no run {name} on the platform. See the names: {lists}")
 

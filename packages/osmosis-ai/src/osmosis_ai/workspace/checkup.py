@@ -16,6 +16,7 @@ from osmosis_ai.workspace.template_source import open_template
 
 AGENT_FILES = ("AGENTS.md", "CLAUDE.md", "configs/AGENTS.md")
 _KEEP = ".gitkeep"
+_SKILLS = ".claude/skills/*/SKILL.md"
 
 
 def missing_paths(work_tree: Path) -> list[str]:
@@ -24,8 +25,13 @@ def missing_paths(work_tree: Path) -> list[str]:
     return [*folders, *(path for path in AGENT_FILES if not (work_tree / path).is_file())]
 
 
-def repair(work_tree: Path, missing: list[str], environ: Mapping[str, str]) -> None:
+def repair(work_tree: Path, missing: list[str], environ: Mapping[str, str]) -> list[str]:
     """Create what is missing: folders with a file that keeps them in Git, agent files from the template.
+
+    The skills that the template's `AGENTS.md` speaks of come with it.
+
+    Returns:
+        The files written, as POSIX paths relative to the work tree.
 
     Raises:
         NotFoundError: The template lacks an agent file.
@@ -41,14 +47,19 @@ def repair(work_tree: Path, missing: list[str], environ: Mapping[str, str]) -> N
     parents = {parent.as_posix() for path in (*folders, *files) for parent in Path(path).parents} - {"."}
     refuse_odd_targets(work_tree, sorted({*parents, *folders}), files)
     contents = {f"{folder}/{_KEEP}": b"" for folder in folders} | (_agent_files(files, environ) if files else {})
+    for path in contents:
+        refuse_links(work_tree, path)
+    written: list[str] = []
     try:
         for path, content in contents.items():
             target = work_tree / path
             target.parent.mkdir(parents=True, exist_ok=True)
             if not target.exists():
                 write_file(target, content)
+                written.append(path)
     except OSError as error:
         raise ValidationError(f"Cannot write {error.filename or work_tree}: {error.strerror or error}.") from error
+    return written
 
 
 def _agent_files(files: list[str], environ: Mapping[str, str]) -> dict[str, bytes]:
@@ -59,4 +70,7 @@ def _agent_files(files: list[str], environ: Mapping[str, str]) -> dict[str, byte
                 contents[path] = (source.root / path).read_bytes()
             except OSError:
                 raise NotFoundError(f"The template from {source.label} lacks the agent file {path}.") from None
+        if AGENT_FILES[0] in contents:
+            skills = sorted(source.root.glob(_SKILLS))
+            contents |= {path.relative_to(source.root).as_posix(): path.read_bytes() for path in skills}
         return contents

@@ -77,6 +77,19 @@ def test_a_personal_token_goes_into_the_keyring_and_is_found_there(tmp_path, stu
     assert stub.asked[-1].headers["authorization"] == "Bearer pat-1"
 
 
+def test_a_token_can_come_through_standard_input_so_that_no_list_of_processes_shows_it(tmp_path, stub, here):
+    done = osmosis("--json", "auth", "login", "--token", "-", cwd=tmp_path, env=here, stdin="pat-in\n")
+    assert done.json["resource"]["source"] == "token"
+    assert stub.asked[-1].headers["authorization"] == "Bearer pat-in"
+    assert osmosis("--json", "auth", "login", "--token", "-", cwd=tmp_path, env=here).error["code"] == "VALIDATION"
+    with Terminal("auth", "login", "--token", "-", cwd=tmp_path, env=here) as terminal:
+        terminal.expect("hidden")
+        terminal.send("pat-typed\r")
+        assert terminal.finish() == 0
+        assert "pat-typed" not in terminal.raw
+    assert stub.asked[-2].headers["authorization"] == "Bearer pat-typed"
+
+
 def test_without_a_keyring_the_file_is_private_and_a_warning_says_so(tmp_path, stub, here):
     done = osmosis("--json", "auth", "login", "--token", "pat-1", cwd=tmp_path, env=here | NO_KEYRING)
     assert [line["warning"]["code"] for line in done.objects] == ["KEYRING_UNAVAILABLE"]

@@ -54,7 +54,8 @@ def log_in(output: Output, token: str | None) -> OperationResult:
             f"Logging in needs a person in this mode. Pass --token to store a personal token; where nobody logs in, set"
             f" {TOKEN_VARIABLE} and skip 'auth login'."
         )
-    account, login = store_login(output, token)
+    from_browser = token is None
+    account, login = store_login(output, _read_token(output) if token == "-" else token)  # noqa: S105
     return OperationResult(
         operation="auth.login",
         resource={
@@ -63,7 +64,7 @@ def log_in(output: Output, token: str | None) -> OperationResult:
             "expires_at": account.expires_at.isoformat(),
             "platform_url": login.platform_url,
             "workspace": None,
-            "source": "device" if token is None else "token",
+            "source": "device" if from_browser else "token",
             "verified": True,
             "saved": True,
             "token_store": login.token_store,
@@ -184,6 +185,15 @@ def who_am_i(output: Output) -> DetailResult:
     )
 
 
+def _read_token(output: Output) -> str:
+    """The token from standard input, where neither a list of processes nor a shell's history shows it."""
+    if output.interactive:
+        return output.ask_hidden("Token")
+    import sys
+
+    return sys.stdin.readline().strip()
+
+
 def _has_stored_login(platform_url: str) -> bool:
     """Whether there is something to remove; damaged metadata counts."""
     try:
@@ -203,10 +213,12 @@ def _show_code(output: Output, code: DeviceCode) -> None:
     """Tell the code, put it on the clipboard, open the page."""
     from osmosis_ai.cli.desktop import copy_text, open_page
 
-    copied = output.interactive and copy_text(code.user_code)
+    copied = copy_text(code.user_code) if output.interactive else ""
     page = code.complete_uri or code.uri
     output.present(
-        Fields([("Code", code.user_code + ("  (copied)" if copied else "")), ("Page", page)], title="Log in")
+        Fields(
+            [("Code", f"{code.user_code}  ({copied})" if copied else code.user_code), ("Page", page)], title="Log in"
+        )
     )
     opened = output.interactive and open_page(page)
     output.note(

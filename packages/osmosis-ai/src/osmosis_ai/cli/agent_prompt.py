@@ -63,6 +63,6 @@ def agent_prompt(intent: Intent, task: str | None, workspace: str, directory: Pa
         "Steps:",
         *(f"{number}. {step}" for number, step in enumerate(steps, 1)),
         "Secrets never go into files: register them with `osmosis secret set NAME` and name them in [secrets].required.",
-        "Before anything that costs money or takes long (submit, deploy), show me what would be sent and ask me.",
+        "Before anything that costs money or takes long, show me what would be sent (--dry-run of every submit) and ask.",
     ]
     return "\n".join(lines)

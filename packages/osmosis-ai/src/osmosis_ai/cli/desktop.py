@@ -39,8 +39,12 @@ def open_page(url: str) -> bool:
     return True
 
 
-def copy_text(text: str) -> bool:
-    """Put text on the clipboard, by a local tool or by asking the terminal; False when neither is possible."""
+def copy_text(text: str) -> str:
+    """Put text on the clipboard, by a local tool or by asking the terminal; say in a few words what came of it.
+
+    Returns:
+        Empty when neither is possible. A terminal does not answer, so then it is said that it may have.
+    """
     for command in _clipboards():
         try:
             done = subprocess.run(
@@ -50,8 +54,8 @@ def copy_text(text: str) -> bool:
         except (OSError, subprocess.SubprocessError):
             continue
         if done.returncode == 0:
-            return True
-    return _ask_terminal(text)
+            return "on the clipboard"
+    return "on the clipboard if the terminal allows it" if _ask_terminal(text) else ""
 
 
 def _browser() -> Sequence[str]:

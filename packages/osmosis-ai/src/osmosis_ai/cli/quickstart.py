@@ -233,7 +233,7 @@ def _tell(output: Output, client: PlatformClient, ready: _Ready, intent: Intent,
     text = agent_prompt(intent, task, ready.workspace.name, ready.directory)
     from osmosis_ai.cli.desktop import copy_text
 
-    copied = " It is on the clipboard." if copy_text(text) else ""
+    copied = f" It is {where}." if (where := copy_text(text)) else ""
     return OperationResult(
         operation="quickstart", resource={**resource, "agent_prompt": text},
         message=f"Ready. Give the text above to your coding agent in the clone.{copied}",

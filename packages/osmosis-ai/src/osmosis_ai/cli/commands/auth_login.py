@@ -9,7 +9,11 @@ from osmosis_ai.cli.root import Invocation
 
 
 @click.command("login")
-@click.option("--token", metavar="TEXT", help="Verify and store this personal token instead of opening a browser.")
+@click.option(
+    "--token",
+    metavar="TEXT",
+    help="Verify and store this personal token instead of opening a browser; - reads it from standard input.",
+)
 @click.pass_obj
 def command(invocation: Invocation, token: str | None) -> OperationResult:
     """Log in to the platform.

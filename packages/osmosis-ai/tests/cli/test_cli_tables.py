@@ -53,6 +53,13 @@ def test_a_pipe_has_whole_names_and_dates_on_one_line_each():
     assert "2026-11-01 10:00 AM UTC" in row and row.endswith("Ada Lovelace")
 
 
+def test_prose_in_a_pipe_wraps_where_it_is_very_long():
+    table = Table([Column("Name", keep=True), Column("Why")], [["n" * 150, "because " * 200]])
+    lines = drawn(100, terminal=False, table=table)
+    assert max(map(len, lines)) <= 150 + 120 + 10
+    assert sum("n" * 150 in line for line in lines) == 1
+
+
 def test_a_table_without_rows_or_headings_is_no_trouble():
     assert drawn(60, terminal=True, table=Table(TABLE.columns, [])) == []
     unnamed = Table([Column(""), Column("B")], [["a", "b"]])

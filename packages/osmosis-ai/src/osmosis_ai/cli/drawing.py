@@ -42,6 +42,7 @@ _STYLES: dict[Role, str] = {
 }
 _PIPE_WIDTH = 200
 _NARROWEST = 16
+_WIDEST = 120
 _GAP = 3
 _ABSENT = "–"
 _RULE_WIDTH = 100
@@ -203,7 +204,10 @@ def _draw_table(console: Console, table: Table) -> None:
         _draw_stacked(console, table)
         return
     if not on_screen:
-        console.width = max(before, sum(widest) + gaps)
+        wanted = (
+            whole if column.keep else min(whole, _WIDEST) for column, whole in zip(table.columns, widest, strict=True)
+        )
+        console.width = max(before, sum(wanted) + gaps)
     console.print(_frame(table, floors, short=on_screen))
     console.width = before
 

@@ -36,6 +36,7 @@ class DatasetFile:
         extension: csv, jsonl or parquet.
         size_bytes: Its length.
         warnings: What was not checked, or what `eval run` would stumble over.
+        was_checked: False where its rows could not be looked at.
     """
 
     path: Path
@@ -43,6 +44,7 @@ class DatasetFile:
     extension: str
     size_bytes: int
     warnings: tuple[str, ...] = ()
+    was_checked: bool = True
 
 
 def upload_dataset(invocation: Invocation, file: str, *, overwrite: bool, yes: bool) -> OperationResult:
@@ -63,7 +65,7 @@ def upload_dataset(invocation: Invocation, file: str, *, overwrite: bool, yes: b
     with open_client(scope, warn=output.warn) as client:
         checked = check_file(Path.cwd() / file)
         for warning in checked.warnings:
-            output.warn(warning, _warning_code(warning))
+            output.warn(warning, None if checked.was_checked else "PARQUET_VALIDATION_SKIPPED")
         if not yes:
             _ask(output, checked, overwrite=overwrite)
         record = _send(client, checked, output, overwrite=overwrite)
@@ -96,7 +98,7 @@ def check_file(path: Path) -> DatasetFile:
         raise ValidationError(error.message) from None
     if not report.valid:
         raise ValidationError("\n".join(["File validation failed:", *report.lines]))
-    return DatasetFile(path, path.stem, report.extension, report.file_size, report.warnings)
+    return DatasetFile(path, path.stem, report.extension, report.file_size, report.warnings, report.checked)
 
 
 def download_dataset(invocation: Invocation, name: str, place: str | None, *, overwrite: bool) -> OperationResult:
@@ -250,7 +252,3 @@ def _announced_name(reply: Record, dataset: str, url: str) -> str:
 
 def _first_text(reply: Record, *keys: str) -> str | None:
     return next((found for key in keys if (found := reply.maybe_text(key))), None)
-
-
-def _warning_code(warning: str) -> str | None:
-    return "PARQUET_VALIDATION_SKIPPED" if warning.startswith("Not checked:") else None

@@ -34,6 +34,7 @@ class ValidationReport:
         errors: `{"message", "line"?, "column"?}` each; the message starts with its place. At most 1,000 are listed.
         error_count: All of them.
         warnings: What `eval run` would refuse or work around, as text.
+        checked: False where the rows could not be looked at, because a package is missing.
     """
 
     file: str
@@ -43,6 +44,7 @@ class ValidationReport:
     errors: tuple[Mapping[str, Any], ...] = ()
     warnings: tuple[str, ...] = ()
     error_count: int = 0
+    checked: bool = True
     lines: tuple[str, ...] = field(default=(), repr=False)
 
     @property
@@ -77,10 +79,11 @@ def validate_dataset(path: Path) -> ValidationReport:
     """
     format, size_bytes, _ = check_file(path)
     errors, warnings = Findings(), Findings()
+    checked = True
     if size_bytes > max_size_bytes:
         errors.add(Finding(f"Dataset too large: {size_bytes / (1 << 30):.1f} GiB. At most 5 GiB are allowed."))
     elif format == "parquet":
-        _check_parquet(path, errors, warnings)
+        checked = _check_parquet(path, errors, warnings)
     else:
         _check_records(path, format, read_records(path, format), errors, warnings)
     return ValidationReport(
@@ -91,11 +94,13 @@ def validate_dataset(path: Path) -> ValidationReport:
         errors=tuple(_error(finding) for finding in errors.kept),
         warnings=tuple(_shown(warnings)),
         error_count=errors.count,
+        checked=checked,
         lines=tuple(errors.lines()),
     )
 
 
-def _check_parquet(path: Path, errors: Findings, warnings: Findings) -> None:
+def _check_parquet(path: Path, errors: Findings, warnings: Findings) -> bool:
+    """Check a parquet file; False when nothing here can read one."""
     try:
         with readers.open_parquet(path) as file:
             rows, schema = file.metadata.num_rows, file.schema_arrow
@@ -104,16 +109,16 @@ def _check_parquet(path: Path, errors: Findings, warnings: Findings) -> None:
     except ValidationError as error:
         if error.details.get("extra") == "parquet":
             warnings.add(Finding(f"Not checked: {error.message}"))
-        else:
-            errors.add(Finding(error.message[:1].upper() + error.message[1:]))
-        return
+            return False
+        errors.add(Finding(error.message[:1].upper() + error.message[1:]))
+        return True
     for name in sorted({name for name in names if names.count(name) > 1}):
         errors.add(Finding(f"column {name!r} occurs twice; rename one", column=name))
     if kind and not kind.startswith(("struct<", "string", "large_string", "string_view")):
         message = f"Invalid metadata column: must be a struct or JSON-object string, got {kind}"
         errors.add(Finding(message, column="metadata"))
     if errors.count:
-        return
+        return True
     if rows < min_rows:
         errors.add(_too_small(rows))
     _require_columns(names, errors)
@@ -123,6 +128,7 @@ def _check_parquet(path: Path, errors: Findings, warnings: Findings) -> None:
             _check_records(path, "parquet", records, errors, warnings, names=names)
         except ValidationError as error:
             errors.add(Finding(error.message))
+    return True
 
 
 def _check_records(

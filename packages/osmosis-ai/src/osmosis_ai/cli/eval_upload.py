@@ -202,10 +202,19 @@ class _Upload:
                 raise PlatformError(f"The platform asks for another content of {file.path} than was declared.")
             wanted.append((file, told.record("upload")))
 
+        failures: list[OsmosisError] = []
+
         def send(job: tuple[ImportFile, Record], _stop: threading.Event) -> None:
-            self._send_file(path, *job, on_bytes)
+            if failures:
+                return  # nothing new is begun; what is under way ends well, so that it need not be sent again
+            try:
+                self._send_file(path, *job, on_bytes)
+            except OsmosisError as error:
+                failures.append(error)
 
         for_each(wanted, send, threads=_PARALLEL_FILES)
+        if failures:
+            raise failures[0]
 
     def _send_file(self, path: str, file: ImportFile, upload: Record, on_bytes: Any) -> None:
         from osmosis_ai.client.transfer.upload import read_instructions, upload_file

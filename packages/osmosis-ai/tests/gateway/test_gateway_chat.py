@@ -47,7 +47,7 @@ async def test_the_configured_model_wins_and_raw_fields_arrive(rig: MakeRig, stu
 
 
 async def test_a_stream_comes_as_the_model_speaks(rig: MakeRig) -> None:
-    one = await rig("slow:0.15")
+    one = await rig("slow:0.5")
     seen: list[tuple[float, str]] = []
     began = time.monotonic()
     async with one.client.stream("POST", "/chat/completions", json={"messages": QUESTION, "stream": True}) as reply:
@@ -56,7 +56,7 @@ async def test_a_stream_comes_as_the_model_speaks(rig: MakeRig) -> None:
         async for line in reply.aiter_lines():
             seen.append((time.monotonic() - began, line))
     assert seen[0][1] == ": ping"
-    assert seen[0][0] < 0.15
+    assert seen[0][0] < 0.5
     texts = [(at, json.loads(line[6:])) for at, line in seen if line.startswith("data: {")]
     first = next(at for at, chunk in texts if chunk["choices"][0]["delta"].get("content"))
     assert first < texts[-1][0] - 0.3
@@ -224,18 +224,19 @@ async def test_a_refused_stream_is_a_plain_400(rig: MakeRig) -> None:
 
 async def test_a_rate_limit_is_waited_out_for_all_rollouts(rig: MakeRig, stub: StubProvider) -> None:
     one = await rig("text")
-    stub.script(Behaviour("status", status=429, retry_after="0.4"))
+    stub.script(Behaviour("status", status=429, retry_after="1.5"))
     first = asyncio.create_task(one.chat())
     while not stub.completions:
         await asyncio.sleep(0.01)
-    await asyncio.sleep(0.1)
-    assert one.gateway.limiter.paused_s > 0
+    async with asyncio.timeout(10):
+        while not one.gateway.limiter.paused_s:
+            await asyncio.sleep(0.01)
     began = time.monotonic()
     second = await one.chat()
     assert time.monotonic() - began > 0.1
     assert second.status_code == (await first).status_code == 200
     times = [request.at for request in stub.completions]
-    assert min(times[1:]) - times[0] >= 0.4
+    assert min(times[1:]) - times[0] >= 1.5
     assert [call.retries for call in (await one.close()).calls] == [1, 0]
 
 
@@ -325,7 +326,7 @@ async def test_a_rate_limit_that_outlasts_the_budget_is_told_at_once(rig: MakeRi
     assert (await one.chat()).status_code == 429
     began = time.monotonic()
     assert (await one.chat()).status_code == 429
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 10
     assert len(stub.completions) == 1
 
 
@@ -430,9 +431,9 @@ async def test_a_hang_up_cancels_the_call_and_is_recorded(rig: MakeRig, stub: St
     one = await rig("hang", on_call=lambda _, record: calls.append(record))
     with pytest.raises(httpx.ReadTimeout):
         body = {"messages": QUESTION, "stream": stream}
-        async with one.client.stream("POST", "/chat/completions", json=body, timeout=0.2) as reply:
+        async with one.client.stream("POST", "/chat/completions", json=body, timeout=1) as reply:
             await reply.aread()
-    for _ in range(100):
+    for _ in range(500):
         if calls and stub.aborted:
             break
         await asyncio.sleep(0.02)

@@ -369,7 +369,7 @@ async def test_an_agent_that_will_not_stop_is_left_behind(monkeypatch, caplog):
 
     started = time.monotonic()
     result = (await outcome_of(stubborn, agent_timeout_sec=0.1)).result
-    assert result.err_category == "timeout" and time.monotonic() - started < 2
+    assert result.err_category == "timeout" and time.monotonic() - started < 20
     assert "abandoned" in caplog.text
     stop.set()
     await asyncio.sleep(0.01)
@@ -388,17 +388,17 @@ async def test_no_time_at_all_means_the_agent_never_runs():
 
 async def test_time_in_the_queue_counts():
     async def run(ctx):
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1)
         return []
 
     backend = local_backend(run, reward_one, max_concurrent=1)
     first, second = await asyncio.gather(
-        outcome_of(None, backend=backend, agent_timeout_sec=0.9),
-        outcome_of(None, backend=backend, agent_timeout_sec=0.9),
+        outcome_of(None, backend=backend, agent_timeout_sec=1.9),
+        outcome_of(None, backend=backend, agent_timeout_sec=1.9),
     )
     assert first.result.status == "success"
     message = second.result.err_message or ""
-    assert re.fullmatch(r"workflow exceeded its 0\.9s deadline \(0\.[5-9]s of it spent queued\)", message), message
+    assert re.fullmatch(r"workflow exceeded its 1\.9s deadline \(1\.[0-9]s of it spent queued\)", message), message
 
 
 async def test_the_grader_has_its_own_full_time():
@@ -409,7 +409,7 @@ async def test_the_grader_has_its_own_full_time():
         await asyncio.sleep(0.15)
         return []
 
-    result = (await outcome_of(slow_answer, grade, agent_timeout_sec=1, grader_timeout_sec=0.1)).result
+    result = (await outcome_of(slow_answer, grade, agent_timeout_sec=10, grader_timeout_sec=0.1)).result
     assert (result.err_category, result.err_fault) == ("timeout", "grader")
     assert result.err_message == "grader exceeded its 0.1s deadline"
     assert result.sample is not None
@@ -436,7 +436,7 @@ async def test_health_counts_what_runs_and_queues():
     backend = LocalBackend(workflow=Workflow)
     assert backend.health() == {"status": "ok", "concurrency": {"max_concurrent": 4, "queued": 0, "running": 0}}
     tasks = [asyncio.create_task(backend.execute(ExecutionRequest(id=f"r{i}", prompt=[]))) for i in range(6)]
-    for _ in range(100):
+    for _ in range(1000):
         await asyncio.sleep(0.01)
         if backend.health()["concurrency"]["queued"] == 2:
             break

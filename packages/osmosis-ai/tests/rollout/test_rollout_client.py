@@ -236,7 +236,7 @@ async def test_a_full_server_is_asked_again_when_it_says():
     scripted = Scripted(admit=[full, full, Scripted.admission()], results=[DONE])
     before = time.monotonic()
     assert (await run_on(scripted)).status == "cancelled"
-    assert len(scripted.asked["admit"]) == 3 and 0.4 <= time.monotonic() - before < 3
+    assert len(scripted.asked["admit"]) == 3 and 0.4 <= time.monotonic() - before < 8
 
 
 async def test_a_server_that_stays_full_is_given_up():
@@ -304,11 +304,11 @@ async def test_gateway_errors_are_given_up_in_the_end(monkeypatch):
 
 
 async def test_no_retry_outlives_the_lease():
-    scripted = Scripted(results=[Response("bad", status_code=504)], lease_s=0.6)
+    scripted = Scripted(results=[Response("bad", status_code=504)], lease_s=2)
     before = time.monotonic()
     with pytest.raises(RolloutProtocolError):
         await run_on(scripted)
-    assert time.monotonic() - before < 2 and len(scripted.asked["result"]) == 2
+    assert time.monotonic() - before < 10 and 3 <= len(scripted.asked["result"]) <= 4
 
 
 async def test_a_broken_connection_is_retried_twice():

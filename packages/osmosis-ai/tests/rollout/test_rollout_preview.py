@@ -36,7 +36,7 @@ class Conversation(SampleSource):
 
 
 async def shown(path, condition=lambda document: True):
-    for _ in range(200):
+    for _ in range(1000):
         document = load_trajectory(path)
         if document is not None and condition(document):
             return document
@@ -191,7 +191,7 @@ def test_the_server_writes_them(roots):
         body = {"initial_messages": [], "rollout_id": "r1", "chat_completions_url": "http://m.invalid", "label": "x"}
         token = http.post("/rollout", json=body).json()["polling_lease_token"]
         path = roots / "previews/r1/preview.json"
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 20
         while not path.exists():
             assert time.monotonic() < deadline
             time.sleep(0.02)

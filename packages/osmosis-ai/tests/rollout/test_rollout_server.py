@@ -80,6 +80,18 @@ def poll(http, token, rollout_id="r1"):
     return http.get(f"/rollout/{rollout_id}/result", headers={POLLING_LEASE_HEADER: token})
 
 
+def wait_until_running(http, count):
+    """Until so many rollouts run; others may queue, none is ending."""
+    deadline = time.monotonic() + 20
+    while True:
+        health = http.get("/health").json()
+        running, queued = health["concurrency"]["running"], health["concurrency"]["queued"]
+        if running == count and running + queued == health["lifecycle"]["active_rollouts"]:
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def result_of(http, token, rollout_id="r1"):
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
@@ -235,15 +247,16 @@ def test_infinite_timeouts_are_refused(http):
 
 
 def test_an_id_is_taken_until_its_result_is_forgotten():
-    with hosted(server(result_retention_sec=0.5)) as url, httpx.Client(base_url=url, timeout=40) as http:
+    with hosted(server(result_retention_sec=3)) as url, httpx.Client(base_url=url, timeout=40) as http:
         token = start(http)
         again = http.post("/rollout", json=body())
         assert (again.status_code, again.json()) == (409, {"detail": "rollout_id is already registered"})
         result_of(http, token)
         assert http.post("/rollout", json=body()).status_code == 409
         assert poll(http, token).json()["status"] == "success"  # readable again and again
-        time.sleep(0.7)
-        gone = poll(http, token)
+        deadline = time.monotonic() + 20
+        while (gone := poll(http, token)).status_code == 200 and time.monotonic() < deadline:
+            time.sleep(0.1)
         assert (gone.status_code, gone.json()) == (404, {"detail": "unknown rollout_id"})
         start(http)
 
@@ -285,7 +298,7 @@ def test_only_a_digest_of_the_lease_is_kept():
 
 def test_a_poll_waits_for_a_change_and_then_answers_with_the_status_only():
     with hosted(server(result_wait_timeout_sec=0.4)) as url, httpx.Client(base_url=url, timeout=40) as http:
-        token = start(http, "sleep 3")
+        token = start(http, "sleep 5")
         assert poll(http, token).json() == {
             "rollout_id": "r1",
             "status": "running",
@@ -298,7 +311,7 @@ def test_a_poll_waits_for_a_change_and_then_answers_with_the_status_only():
         }
         before = time.monotonic()
         assert poll(http, token).json()["status"] == "running"  # nothing changed: the wait is over
-        assert 0.3 < time.monotonic() - before < 2.0
+        assert 0.3 < time.monotonic() - before < 4
         assert result_of(http, token)["status"] == "success"
 
 
@@ -316,14 +329,14 @@ def test_an_answer_comes_as_soon_as_the_rollout_ends(http):
     token = start(http, "sleep 0.5")
     before = time.monotonic()
     result_of(http, token)
-    assert time.monotonic() - before < 1.5
+    assert time.monotonic() - before < 15  # half of what a poll waits for
 
 
 def test_a_lease_that_nobody_renews_is_lost():
     app = server(result_wait_timeout_sec=0.2, polling_lease_timeout_sec=0.4, slots=1)
     with hosted(app) as url, httpx.Client(base_url=url, timeout=40) as http:
         token = start(http, "sleep 30")
-        time.sleep(0.8)
+        time.sleep(2)
         result = poll(http, token).json()
         assert (result["status"], result["err_category"]) == ("failure", "lease_expired")
         assert (result["err_message"], result["err_fault"]) == ("polling lease expired", "infrastructure")
@@ -386,7 +399,7 @@ def test_cancelling():
     with hosted(server(slots=1)) as url, httpx.Client(base_url=url, timeout=40) as http:
         running, queued = start(http, "sleep 30", "run-1"), start(http, "ok", "run-2")
         finished_later = start(http, "ok", "other")
-        time.sleep(0.1)
+        wait_until_running(http, 1)
         answer = http.post("/rollout/cancel", json={"ids": ["run-1", "run-2", "nobody"]})
         assert answer.json() == {
             "dispositions": {"run-1": "cancelled_running", "run-2": "cancelled_queued", "nobody": "not_found"}
@@ -402,10 +415,10 @@ def test_cancelling():
 def test_cancelling_by_prefix_and_all(http):
     for rollout_id in ("a-1", "a-2", "b-1"):
         start(http, "sleep 30", rollout_id)
-    time.sleep(0.1)
+    wait_until_running(http, 3)
     by_prefix = http.post("/rollout/cancel", json={"prefix": "a-"}).json()["dispositions"]
     assert by_prefix == {"a-1": "cancelled_running", "a-2": "cancelled_running"}
-    time.sleep(0.1)
+    wait_until_running(http, 1)
     assert http.post("/rollout/cancel", json={"all": True}).json()["dispositions"] == {"b-1": "cancelled_running"}
 
 

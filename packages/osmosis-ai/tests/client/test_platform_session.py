@@ -145,15 +145,48 @@ def test_what_is_secret_is_cut_out_of_errors_keys_included(stub):
     assert "https://s3.example/a" in text
 
 
-@pytest.mark.parametrize("data", [b"", b"not json", b"[1]", b"3", b"null", b"\xff", b'{"a": NaN}'])
+@pytest.mark.parametrize("data", [b"", b"not json", b"[1]", b"3", b"null", b"\xff"])
 def test_odd_answers_are_errors_of_the_platform(stub, data):
     stub.routes["GET /api/cli/x"] = Answer(data=data)
     with connect(stub) as client:
-        if data in (b"", b'{"a": NaN}'):
+        if data == b"":
             client.get("/x")
         else:
             with pytest.raises(PlatformError, match="JSON object"):
                 client.get("/x")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(data=b"not gzip", headers={"Content-Encoding": "gzip"}),
+        Answer(status=302, headers={"Location": "http://[bad"}),
+        Answer(status=302, headers={"Location": "/api/cli/x"}),
+        Answer(status=302, headers={"Location": "ftp://example.com/x"}),
+        Answer(data=b"[" * 200_000),
+        Answer(data=b"x" * 1000, cut_after=10),
+        Answer(data=b'{"a": 1}', headers={"Content-Type": "application/json; charset=utf-77"}, status=500),
+    ],
+)
+def test_broken_answers_are_errors_of_the_platform(stub, answer):
+    assert failure(stub, answer).error_code == "PLATFORM_ERROR"
+
+
+def test_numbers_that_are_none_become_null(stub):
+    stub.routes["GET /api/cli/x"] = Answer(data=b'{"a": NaN, "b": [-Infinity, 1e999, 1.5], "c": 3}')
+    with connect(stub) as client:
+        assert client.get("/x") == {"a": None, "b": [None, None, 1.5], "c": 3}
+
+
+def test_arguments_that_are_no_unicode_are_sent_without_a_crash(stub):
+    odd = b"\xff\xc3".decode("utf-8", "surrogateescape")
+    stub.routes["POST /api/cli/x"] = {}
+    with connect(stub) as client:
+        for call in (lambda: client.get(f"/{segment(odd)}"), lambda: client.get("/x", params={"cursor": odd})):
+            with pytest.raises(NotFoundError):
+                call()
+        assert client.post("/x", {"name": odd}) == {}
+    assert stub.asked[-1].json == {"name": odd}
 
 
 def test_a_platform_that_is_not_there_is_named():

@@ -5,7 +5,6 @@ Owns: these two requests and the reading of their replies, which logging in, log
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from osmosis_ai.client.logins import Login, User, parse_time
 from osmosis_ai.client.redaction import redact_error
 from osmosis_ai.client.refusals import auth_refusal, refusal, upgrade_required
 from osmosis_ai.client.session import API_PREFIX, segment, warn_of_version
-from osmosis_ai.client.wire import Record
+from osmosis_ai.client.wire import Record, parse_json
 from osmosis_ai.consts import PACKAGE_VERSION
 from osmosis_ai.errors import AuthRequiredError, OsmosisError, PlatformError, UpgradeRequiredError
 
@@ -147,10 +146,7 @@ def base_headers() -> dict[str, str]:
 
 def object_of(reply: httpx.Response) -> dict[str, Any]:
     """The reply's object; empty when it is none."""
-    try:
-        value = json.loads(reply.text)
-    except ValueError:
-        return {}
+    value = parse_json(reply.text)
     return value if isinstance(value, dict) else {}
 
 
@@ -158,7 +154,7 @@ def _verified(client: httpx.Client, credential: Credential, headers: Mapping[str
     url = f"{credential.platform_url}{API_PREFIX}/verify"
     try:
         reply = client.get(url, headers={**base_headers(), **headers}, timeout=TIMEOUT_S, follow_redirects=True)
-    except httpx_module().HTTPError as error:
+    except (httpx_module().HTTPError, httpx_module().InvalidURL) as error:
         raise PlatformError(f"Cannot reach the platform at {credential.platform_url}: {failure_text(error)}.") from None
     body = object_of(reply)
     environment_token = credential.effective_source == "environment"

@@ -58,6 +58,10 @@ def failure_text(error: Exception) -> str:
             return "it did not answer in time"
         case httpx.RemoteProtocolError() | httpx.ReadError() | httpx.WriteError():
             return "the connection was lost"
+        case httpx.DecodingError():
+            return "its answer cannot be decoded"
+        case httpx.InvalidURL():
+            return "it redirects to an address that is malformed"
         case httpx.TooManyRedirects():
             return "it redirects without end"
         case httpx.ConnectError() if "CERTIFICATE_VERIFY_FAILED" in str(error):

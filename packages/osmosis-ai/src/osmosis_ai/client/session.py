@@ -6,17 +6,18 @@ Owns: the connection, the headers, retries and the warnings that replies carry. 
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from osmosis_ai.client.credentials import Credential, resolve_credential
 from osmosis_ai.client.http import failure_text, httpx_module, make_client
 from osmosis_ai.client.redaction import redact_error
 from osmosis_ai.client.refusals import RENAMED_REPOSITORY_CODES, refusal
-from osmosis_ai.client.wire import Record
+from osmosis_ai.client.wire import Record, parse_json
 from osmosis_ai.consts import PACKAGE_VERSION
 from osmosis_ai.errors import OsmosisError, PlatformError, ValidationError
 
@@ -108,6 +109,7 @@ class PlatformClient:
         self._warn = warn
         self._secrets: set[str] = {credential.token}
         self._http: httpx.Client | None = None
+        self._opening = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -178,7 +180,7 @@ class PlatformClient:
                 reply = self._send(method, path, params, body, timeout)
             except UnicodeEncodeError:
                 raise ValidationError("A name or value given is not UTF-8 text, so it cannot be sent.") from None
-            except httpx_module().TransportError as error:
+            except (httpx_module().HTTPError, httpx_module().InvalidURL) as error:
                 if attempt == attempts:
                     raise self._unreachable(error) from None
                 pause = wait
@@ -247,19 +249,25 @@ class PlatformClient:
     ) -> httpx.Response:
         """One try; a GET whose reused connection the other side had closed is repeated at once."""
         httpx = httpx_module()
-        if self._http is None:
-            self._http = make_client(self.platform_url)
+        with self._opening:
+            if self._http is None:
+                self._http = make_client(self.platform_url)
         headers = {
             "Content-Type": "application/json",
             "X-Osmosis-CLI-Version": PACKAGE_VERSION,
             "Authorization": f"Bearer {self.credential.token}",
             **({} if self.scope is None else _header_bytes(self.scope.headers())),
         }
+        query = urlencode(
+            {name: value for name, value in (params or {}).items() if value is not None}, errors="surrogatepass"
+        )
+        content = None
+        if body is not None:  # text that is no Unicode, as arguments can be, becomes an escape
+            content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace")
         request = self._http.build_request(
             method,
-            f"{self.platform_url}{API_PREFIX}{path}",
-            params={name: value for name, value in (params or {}).items() if value is not None} or None,
-            content=None if body is None else json.dumps(body, ensure_ascii=False, allow_nan=False).encode(),
+            f"{self.platform_url}{API_PREFIX}{path}{'?' if query else ''}{query}",
+            content=content,
             headers=headers,
             timeout=timeout,
         )
@@ -277,10 +285,7 @@ class PlatformClient:
             OsmosisError: It says no, or is no object.
         """
         text = reply.text
-        try:
-            value = json.loads(text) if text.strip() else {}
-        except ValueError:
-            value = None
+        value = parse_json(text) if text.strip() else {}
         if not reply.is_success:
             body = value if isinstance(value, dict) else {}
             source = self.credential.effective_source

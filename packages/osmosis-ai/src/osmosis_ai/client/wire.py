@@ -5,6 +5,7 @@ Owns: how a field is taken out of a reply. Which fields a record has is said whe
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -155,6 +156,26 @@ class Record:
         """
         found = self.maybe_record(key)
         return dict(found.fields) if found else {}
+
+
+def parse_json(text: str) -> Any:
+    """A JSON text as a value that can be written as JSON again; None when it is no JSON.
+
+    Numbers that are not finite become null.
+    """
+    try:
+        return json.loads(text, parse_constant=_no_number, parse_float=_finite_float)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _no_number(_text: str) -> None:
+    return None
+
+
+def _finite_float(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
 
 
 def finite(value: Any) -> Any:

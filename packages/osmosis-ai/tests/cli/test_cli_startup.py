@@ -75,6 +75,23 @@ def modules_after(arguments: list[str], cwd: Path) -> set[str]:
                 (["model", "info"], "model_info"),
             )
         ),
+        (["benchmark", "runs", "--help"], {*COMMAND, "click"} - {"osmosis_ai.cli.commands"}),
+        *(
+            (
+                [*words, "--help"],
+                {*COMMAND, "click", f"osmosis_ai.cli.commands.{'_'.join(words)}", "osmosis_ai.cli.paging"},
+            )
+            for words in (
+                ("train", "submit"),
+                ("train", "info"),
+                ("train", "list"),
+                ("eval", "download"),
+                ("eval", "upload"),
+                ("eval", "logs"),
+                ("benchmark", "submit"),
+                ("benchmark", "runs", "stop"),
+            )
+        ),
     ],
 )
 def test_each_path_loads_only_what_it_needs(tmp_path: Path, arguments: list[str], allowed: set[str]):
@@ -90,6 +107,10 @@ def test_each_path_loads_only_what_it_needs(tmp_path: Path, arguments: list[str]
         ["--json", "eval", "rubric", "-d", "none.jsonl", "-r", "x", "--model", "openai/x"],
         ["--json", "eval", "run", "none.toml", "--dataset-file", "d.jsonl"],
         ["--json", "eval", "view", "none"],
+        ["--json", "train", "submit", "none.toml"],
+        ["--json", "benchmark", "runs", "list"],
+        ["--json", "eval", "upload", "none"],
+        ["--json", "config", "validate", "none.toml"],
         ["--json", "template", "list"],
         ["--json", "doctor"],
         ["--json", "dataset", "list"],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from osmosis_ai.cli.benchmark_runs import RUN_COLUMNS, rate_words, run_row
 from osmosis_ai.cli.dates import ABSENT, age_text
-from osmosis_ai.cli.figures import count_text, dollars_text, duration_text
+from osmosis_ai.cli.figures import count_text, dollars_text, duration_text, plural
 from osmosis_ai.cli.listing import Listing
 from osmosis_ai.cli.results import Cell, Column, DetailResult, Fields, Table, Text
 from osmosis_ai.cli.run_records import benchmark_progress, benchmark_run_record
@@ -200,7 +200,7 @@ def _summary(benchmark: Mapping[str, Any], runs: int) -> Fields:
 def _advice(benchmark: Mapping[str, Any]) -> list[str]:
     """What to write in a config for this benchmark."""
     advice = [
-        f'Recommended under [tasks]: task_set = "{task_set["name"]}" ({task_set["task_count"]:,} tasks)'
+        f'Recommended under [tasks]: task_set = "{task_set["name"]}" ({plural(task_set["task_count"], "task")})'
         for task_set in benchmark["task_sets"]
         if task_set["recommended"]
     ]
@@ -212,7 +212,7 @@ def _advice(benchmark: Mapping[str, Any]) -> list[str]:
 def _task_set(benchmark: Mapping[str, Any], task_set: Mapping[str, Any]) -> str:
     parity_of_hle = benchmark["key"].lower() == "hle" and task_set["name"] == "parity"
     recommended = ", recommended" if task_set["recommended"] or parity_of_hle else ""
-    return f"{task_set['name']} ({task_set['task_count']:,} tasks{recommended})"
+    return f"{task_set['name']} ({plural(task_set['task_count'], 'task')}{recommended})"
 
 
 def _categories(benchmark: Mapping[str, Any]) -> str:

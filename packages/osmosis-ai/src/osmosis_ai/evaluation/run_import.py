@@ -22,7 +22,6 @@ from osmosis_ai.evaluation.manifest import Manifest, read_manifest, schema_versi
 from osmosis_ai.evaluation.projection import metrics_name, progress_name
 from osmosis_ai.evaluation.runlog import logs_name
 from osmosis_ai.evaluation.verdict import ItemKey
-from osmosis_ai.rollout.trajectory.atif import validate_trajectory
 
 _HEX32 = re.compile(r"[0-9a-f]{32}")
 _TRAJECTORY = re.compile(r"trajectory[A-Za-z0-9._-]*\.json")
@@ -316,6 +315,9 @@ def _tree(folder: Path, prefix: str) -> Iterator[str]:
 
 
 def _check_trajectory(path: Path, data: bytes, item: _Item) -> None:
+    # only now: it loads pydantic, which the refusal of a missing run does without
+    from osmosis_ai.rollout.trajectory.atif import validate_trajectory
+
     try:
         document = json.loads(data)
         validate_trajectory(document)

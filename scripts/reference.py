@@ -19,7 +19,7 @@ from osmosis_ai.cli.root import CommandGroup, make_root
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.gateway.prices import shipped_prices
 from osmosis_ai.gateway.providers import LITELLM_ONLY, OPENAI_COMPATIBLE
-from osmosis_ai.workspace import eval_config, training_config
+from osmosis_ai.workspace import benchmark_config, eval_config, training_config
 from osmosis_trainer.loop.config import training_options
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs/reference"
@@ -53,6 +53,7 @@ def pages() -> dict[str, str]:
         "commands.md": commands(),
         "eval-config.md": eval_keys(),
         "training-config.md": training_keys(),
+        "benchmark-config.md": benchmark_keys(),
         "errors.md": errors(),
         "models.md": models(),
     }
@@ -143,6 +144,25 @@ def eval_keys() -> str:
     text.append(
         "\n`[secrets]` must be there (`required = []` when nothing is needed). A name is either in `[env]` or in "
         "`secrets.required`, never in both. `branch` and `commit_sha` exclude each other.\n"
+    )
+    return "".join(text)
+
+
+def benchmark_keys() -> str:
+    """The keys of a benchmark file, from the table that its check uses."""
+    text = [_MADE, "# The benchmark file: configs/benchmark/&lt;name&gt;.toml\n"]
+    for section in dict.fromkeys(key.section for key in benchmark_config.KEYS):
+        heading = "[[agents]]" if section == "agents" else f"[{section.partition(' ')[0]}]"
+        kind = section.partition(" ")[2].strip("()")
+        of_type = f', type = "{kind}"' if kind else ""
+        text.append(f"\n## {heading}{of_type}\n\n| key | value | meaning |\n| --- | --- | --- |\n")
+        for key in benchmark_config.KEYS:
+            if key.section == section:
+                text.append(f"| `{key.key}` | {_cell(key.kind)} | {_cell(key.doc)} |\n")
+    text.append(
+        f"\nThere are 1 to {benchmark_config.MAX_AGENTS} agents. Selectors of `[tasks]` exclude each other; without one "
+        "the whole benchmark is run. A name is either a secret or a literal variable of an agent, never both. Every "
+        "secret but those of `[secrets]` must be stored on the platform.\n"
     )
     return "".join(text)
 

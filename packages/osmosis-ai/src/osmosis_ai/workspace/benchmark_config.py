@@ -20,21 +20,61 @@ CURSOR_HARNESS, CURSOR_SECRET = "cursor-cli", "CURSOR_API_KEY"
 DEFAULT_ATTEMPTS = 1
 DEFAULT_CONCURRENCY = 4
 _SECTIONS = ("experiment", "tasks", "agents", "execution", "verifier", "secrets", "env")
-_EXECUTION_KEYS = (
-    "attempts_per_task",
-    "max_concurrent_attempts",
-    "timeout_multiplier",
-    "max_retries",
-    "pass_threshold",
-    "judge_model",
-    "judge_api_key_secret",
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a benchmark file, for its check and for the reference.
+
+    Attributes:
+        section: Where it stands; `agents.model` of one type is `agents.model (type)`.
+        key: Its name there.
+        kind: What it may be, in words.
+        doc: One sentence for the reference.
+    """
+
+    section: str
+    key: str
+    kind: str
+    doc: str
+
+
+KEYS: tuple[Key, ...] = (
+    Key("experiment", "benchmark", "string, required", "Key, exact name or id of a benchmark of the workspace."),
+    Key("tasks", "task_names", "list of strings", "These tasks only."),
+    Key("tasks", "categories", "list of strings", "The tasks of these categories only."),
+    Key("tasks", "task_set", '`"parity"`', "The tasks whose result stands for the whole."),
+    Key("agents", "harness", "string", "The scaffold around the model; absent is the benchmark's own."),
+    Key("agents", "harness_api_key_secret", "name of a secret", "Only for `cursor-cli`, which reads `CURSOR_API_KEY`."),
+    Key("agents", "model", "table, required", "See the types of models."),
+    Key("agents", "env", "table of strings", "Literal variables of this agent; they win over `[env]`."),
+    Key("agents.model (provider)", "model", "string, required", "Such as `openai/gpt-5`."),
+    Key("agents.model (provider)", "api_key_secret", "name of a secret, required", "The provider's key."),
+    Key("agents.model (endpoint)", "base_url", "string, required", "Of an OpenAI-compatible service."),
+    Key("agents.model (endpoint)", "model", "string, required", "As the service calls it."),
+    Key("agents.model (endpoint)", "api_key_secret", "name of a secret, required", "The service's key."),
+    Key("agents.model (endpoint)", "extra_headers", "table of strings", "Sent along; never an Authorization header."),
+    Key("agents.model (hosted)", "base_model", "string, required", "A base model of the platform."),
+    Key("agents.model (hosted)", "lora_model_name", "string, required", "A deployed LoRA model of it."),
+    Key("execution", "attempts_per_task", "integer, default 1", "Attempts of each agent at each task."),
+    Key("execution", "max_concurrent_attempts", "integer, default 4", "Attempts at a time."),
+    Key("execution", "timeout_multiplier", "number", "Stretches the limits of the tasks."),
+    Key("execution", "max_retries", "integer", "Tries after failures that are nobody's fault."),
+    Key("execution", "pass_threshold", "number", "A reward at or above it passes; the benchmark's own by default."),
+    Key("execution", "judge_model", "string", "Only where the benchmark asks for a judge."),
+    Key("execution", "judge_api_key_secret", "name of a secret", "The judge's key."),
+    Key("verifier", "required", "up to 16 names of secrets", "Needed by the tasks' verifiers; they must be stored."),
+    Key("secrets", "required", "up to 16 names of secrets", "The only names whose values may be given for one run."),
+    Key("env", "<NAME>", "string", "Literal variables of every agent."),
 )
-_AGENT_KEYS = ("harness", "harness_api_key_secret", "model", "env")
-_MODELS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # type: required keys, optional keys
-    "provider": (("model", "api_key_secret"), ()),
-    "endpoint": (("base_url", "model", "api_key_secret"), ("extra_headers",)),
-    "hosted": (("base_model", "lora_model_name"), ()),
-}
+"""Every key there is. Values of `[execution]` are the platform's to judge."""
+
+
+def _known(section: str) -> tuple[str, ...]:
+    return tuple(key.key for key in KEYS if key.section == section)
+
+
+_MODEL_TYPES = ("provider", "endpoint", "hosted")
 _RUNNER_SECRETS = ("DAYTONA_API_KEY", "DAYTONA_API_URL")
 _MINI_SWE_HARNESS, _MINI_SWE_VARIABLE = "mini-swe-agent", "MSWEA_API_KEY"
 
@@ -144,7 +184,7 @@ def _benchmark(check: ConfigCheck) -> str:
     table = check.table("experiment", required=True)
     if table is None:
         return ""
-    check.unknown("experiment", table, ("benchmark",))
+    check.unknown("experiment", table, _known("experiment"))
     if "benchmark" not in table:
         check.report("experiment.benchmark", "is missing; name a benchmark of the workspace (osmosis benchmark list)")
     return check.text("experiment.benchmark", table.get("benchmark")) or ""
@@ -152,7 +192,7 @@ def _benchmark(check: ConfigCheck) -> str:
 
 def _tasks(check: ConfigCheck) -> Mapping[str, Any]:
     table = check.table("tasks") or {}
-    check.unknown("tasks", table, ("task_names", "categories", "task_set"))
+    check.unknown("tasks", table, _known("tasks"))
     for key in ("task_names", "categories"):
         for position, name in enumerate(_strings(check, f"tasks.{key}", table.get(key))):
             if not name.strip():
@@ -179,14 +219,16 @@ def _strings(check: ConfigCheck, key: str, value: Any) -> list[str]:
 
 def _execution(check: ConfigCheck) -> Mapping[str, Any]:
     table = check.table("execution") or {}
-    check.unknown("execution", table, _EXECUTION_KEYS, {"verifier_secrets": "; list them under [verifier] required"})
+    check.unknown(
+        "execution", table, _known("execution"), {"verifier_secrets": "; list them under [verifier] required"}
+    )
     _secret(check, "execution.judge_api_key_secret", table.get("judge_api_key_secret"))
     return table
 
 
 def _verifier(check: ConfigCheck) -> tuple[str, ...]:
     table = check.table("verifier") or {}
-    check.unknown("verifier", table, ("required",))
+    check.unknown("verifier", table, _known("verifier"))
     names = _strings(check, "verifier.required", table.get("required"))
     if len(names) > MAX_SECRET_NAMES:
         check.report("verifier.required", f"holds at most {MAX_SECRET_NAMES} names, got {len(names)}")
@@ -211,7 +253,7 @@ def _agents(check: ConfigCheck) -> list[BenchmarkAgent | None]:
 
 
 def _agent(check: ConfigCheck, key: str, table: Mapping[str, Any]) -> BenchmarkAgent | None:
-    check.unknown(key, table, _AGENT_KEYS)
+    check.unknown(key, table, _known("agents"))
     harness = check.text(f"{key}.harness", table.get("harness"))
     secret = _secret(check, f"{key}.harness_api_key_secret", table.get("harness_api_key_secret"))
     env = {}
@@ -234,17 +276,18 @@ def _agent(check: ConfigCheck, key: str, table: Mapping[str, Any]) -> BenchmarkA
 
 def _model(check: ConfigCheck, key: str, model: Mapping[str, Any]) -> None:
     kind = model.get("type")
-    if not isinstance(kind, str) or kind not in _MODELS:
+    if not isinstance(kind, str) or kind not in _MODEL_TYPES:
         got = f", got {shown(kind)}" if kind is not None else ""
-        near = suggestion(kind, _MODELS) if isinstance(kind, str) else ""
-        check.report(key, f"needs a type: {', '.join(_MODELS)}{got}{near}")
+        near = suggestion(kind, _MODEL_TYPES) if isinstance(kind, str) else ""
+        check.report(key, f"needs a type: {', '.join(_MODEL_TYPES)}{got}{near}")
         return
-    required, optional = _MODELS[kind]
+    known = _known(f"agents.model ({kind})")
+    required = [found.key for found in KEYS if found.section == f"agents.model ({kind})" and "required" in found.kind]
     at = key.split(".")
     hints = {"api_key_secret": "; a hosted model needs no key of a provider"} if kind == "hosted" else {}
     for name in model:
-        if name not in ("type", *required, *optional):
-            near = hints.get(name) or suggestion(name, (*required, *optional))
+        if name not in ("type", *known):
+            near = hints.get(name) or suggestion(name, known)
             check.report(f"{key}.{kind}.{name}", f"is not a recognised key of a {kind} model{near}", at=[*at, name])
     for name in required:
         if name not in model:

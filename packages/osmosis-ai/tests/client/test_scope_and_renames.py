@@ -57,6 +57,14 @@ def test_what_is_missing_is_said_in_order(tmp_path):
     assert find_git_scope(tmp_path) is None
 
 
+def test_short_forms_of_the_user_are_written_out(tmp_path, monkeypatch):
+    (tmp_path / "gitconfig").write_text('[url "git@github.com:"]\n\tinsteadOf = "gh:"\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    assert resolve_git_scope(make_workspace(tmp_path / "ws", origin="gh:Acme/Lab")).identity == "acme/lab"
+    with pytest.raises(ValidationError):
+        resolve_git_scope(make_workspace(tmp_path / "other", origin="xy:Acme/Lab"))
+
+
 @pytest.mark.parametrize("platform", [None, "https://platform.osmosis.ai/"])
 def test_production_takes_github_only_and_other_platforms_take_every_host(tmp_path, monkeypatch, platform):
     workspace = make_workspace(tmp_path / "ws", origin="https://git.example.com/Team/Lab.git")

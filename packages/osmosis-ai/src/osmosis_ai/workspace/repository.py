@@ -109,7 +109,13 @@ def read_origin(work_tree: Path, *, any_host: bool = False) -> Origin:
         raise ValidationError(
             "Set `origin` to the Platform-connected repository, or clone the repository from Platform."
         )
-    return parse_origin(answer, any_host=any_host)
+    try:
+        return parse_origin(answer, any_host=any_host)
+    except ValidationError:
+        written_out = _ask(work_tree, "remote", "get-url", "origin")  # a short form of the user's, by url.*.insteadOf
+        if not written_out or written_out == answer:
+            raise
+        return parse_origin(written_out, any_host=any_host)
 
 
 def has_origin(work_tree: Path) -> bool:

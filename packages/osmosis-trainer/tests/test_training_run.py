@@ -115,6 +115,26 @@ def test_going_on_is_the_same_as_never_having_stopped(workspace):
         assert close(adapter(parts.run_dir, 4)[name], value)
 
 
+def test_going_on_tells_no_rollout_twice_and_loses_no_validation_pass(workspace):
+    options = {"validation_rows": 2, "eval_interval": 1, "staleness": 1}
+    run_dir = train(workspace, max_steps=2, **options).run_dir
+    told, metrics = lines(run_dir), lines(run_dir, "metrics.jsonl")
+    # what a kill leaves: rollouts of the next step begun ahead, the last validation pass half done, the one before late
+    ahead = [{**line, "step": 3} for line in told if line["phase"] == "training" and line["step"] == 2]
+    half = [line for line in told if line["phase"] == "validation" and line["step"] == 2][1:]
+    late = [line for line in metrics if line["kind"] == "validation" and line["step"] == 1]
+    begun = [line for line in told if line["phase"] == "training" or line["step"] < 2]
+    ended = [line for line in metrics if line["kind"] == "training" or line["step"] < 1]
+    for name, records in (("rollouts.jsonl", begun + ahead + half), ("metrics.jsonl", ended + late)):
+        (run_dir / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    report = train(workspace, resume=True, max_steps=3, **options)
+    assert sorted(report.validation_reward) == [0, 1, 2, 3]
+    validated = [line["step"] for line in read_metrics(run_dir) if line["kind"] == "validation"]
+    assert sorted(validated) == [0, 1, 2, 3]
+    keys = [(line["phase"], line["step"], line["group"], line["sample"]) for line in lines(run_dir)]
+    assert len(keys) == len(set(keys))
+
+
 def test_a_state_is_restored_bit_for_bit(workspace):
     report = train(workspace, max_steps=2)
     state = report.checkpoints[2] / "state.safetensors"

@@ -9,6 +9,7 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from osmosis_ai.errors import OsmosisError
@@ -21,7 +22,7 @@ from osmosis_ai.evaluation.walk import Interrupted, Limits, Stop, StopSwitch
 from osmosis_ai.gateway.server import Gateway
 
 from osmosis_trainer.engine.protocol import PolicyEngine
-from osmosis_trainer.loop.lines import Lines
+from osmosis_trainer.loop.lines import Lines, read_lines
 from osmosis_trainer.loop.loop import TrainingLoop
 from osmosis_trainer.loop.observer import TrainingObserver, TrainingRelay
 from osmosis_trainer.loop.rollout_policy import RolloutPolicy
@@ -29,6 +30,7 @@ from osmosis_trainer.loop.rollouts import Walk
 from osmosis_trainer.loop.writers import MetricWriter, open_writers
 
 if TYPE_CHECKING:
+    from osmosis_trainer.loop.checkpoints import Saved
     from osmosis_trainer.training import TrainingReport, TrainingRun
 
 METRICS_FILE, ROLLOUTS_FILE = "metrics.jsonl", "rollouts.jsonl"
@@ -136,11 +138,8 @@ class TrainingExecution:
                 self.note("WARNING", "run", text, {})
                 self._relay.warning("ROLLOUT_SDK_VERSION_MISMATCH", text)
             await gateway.start()
-            progress = run.saved.facts["progress"] if run.saved is not None else {}
-            metrics = Lines.open(run.run_dir / METRICS_FILE, progress.get("metrics_bytes", 0))
-            files.append(metrics)
-            rollouts = Lines.open(run.run_dir / ROLLOUTS_FILE, progress.get("rollouts_bytes", 0))
-            files.append(rollouts)
+            metrics, rollouts, validated = _open_lines(run.run_dir, run.saved)
+            files += [metrics, rollouts]
             writers = open_writers(config.writer_names, run.run_dir, run.name, config.to_json())
             walk = Walk(
                 run_dir=run.run_dir,
@@ -167,6 +166,7 @@ class TrainingExecution:
                 observer=self._relay,
                 note=self.note,
                 steps=run.steps,
+                validated=validated,
                 facts={"identity": run.inputs, "run_name": run.name},
                 embedded=run.request.engine == "numpy",
             )
@@ -225,3 +225,21 @@ class TrainingExecution:
         if self._pool is not None:
             self._pool.kill()
         raise KeyboardInterrupt
+
+
+def _open_lines(run_dir: Path, saved: Saved | None) -> tuple[Lines, Lines, set[int]]:
+    """metrics.jsonl, rollouts.jsonl, and the steps after which a validation pass has ended.
+
+    What is not of the saved state goes: later steps, rollouts begun ahead, validation passes that did not end. All of
+    it is carried out again.
+    """
+
+    def known(line: Mapping[str, Any]) -> bool:
+        return saved is not None and line.get("step", 0) <= saved.step
+
+    def told(line: Mapping[str, Any]) -> bool:
+        return known(line) and (line.get("phase") != "validation" or line.get("step") in validated)
+
+    metrics = Lines.open(run_dir / METRICS_FILE, known)
+    validated = {line["step"] for line in read_lines(metrics.path) if line.get("kind") == "validation"}
+    return metrics, Lines.open(run_dir / ROLLOUTS_FILE, told), validated

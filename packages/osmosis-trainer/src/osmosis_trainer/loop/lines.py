@@ -1,18 +1,17 @@
-"""The files that grow by a line: metrics.jsonl and rollouts.jsonl. Whole lines only, cut back to a position on resume.
+"""The files that grow by a line: metrics.jsonl and rollouts.jsonl. Whole lines only; a resume keeps those of its state.
 
-Lines are not forced to the disk one by one: a state that is saved names how much of each file belongs to it, and the
-files are forced before it is.
+Lines are not forced to the disk one by one: the files are forced before a state that they belong to is saved.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from osmosis_ai.evaluation.atomic import storage_error
+from osmosis_ai.evaluation.atomic import storage_error, write_atomic
 from osmosis_ai.evaluation.events import json_line
 
 
@@ -31,16 +30,18 @@ class Lines:
         self.size = size
 
     @classmethod
-    def open(cls, path: Path, size: int | None = None) -> Self:
-        """Open or make a file, cut back to `size` bytes, or to its last whole line.
+    def open(cls, path: Path, keep: Callable[[Mapping[str, Any]], bool] | None = None) -> Self:
+        """Open or make a file with its whole lines, or with those that `keep` accepts.
 
         Raises:
             OsmosisError: The file cannot be written.
         """
+        if keep is not None and path.is_file():
+            write_atomic(path, b"".join(json_line(record) for record in read_lines(path) if keep(record)))
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             present = os.fstat(descriptor).st_size
-            end = _whole(path, present if size is None else min(size, present))
+            end = _whole(path, present)
             if end < present:
                 os.ftruncate(descriptor, end)
         except OSError as error:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -67,14 +67,10 @@ class Progress:
     Attributes:
         step: Steps trained.
         examples: Rollouts since it began.
-        history: Training reward of each step that had one.
-        validations: Validation reward by step.
     """
 
     step: int = 0
     examples: int = 0
-    history: dict[int, float] = field(default_factory=dict)
-    validations: dict[int, float] = field(default_factory=dict)
 
 
 class TrainingLoop:
@@ -92,6 +88,7 @@ class TrainingLoop:
         observer: Watches.
         note: Takes lines for the run's log.
         steps: Where to stop, counted from the training's beginning.
+        validated: Steps after which earlier invocations validated.
         facts: What every saved state says beside the position.
         embedded: Whether sampler and trainer are one float32 model, so that the gap alarm holds.
     """
@@ -110,6 +107,7 @@ class TrainingLoop:
         observer: TrainingObserver,
         note: Callable[[str, str, str, Mapping[str, Any]], None],
         steps: int,
+        validated: Container[int],
         facts: Mapping[str, Any],
         embedded: bool,
     ) -> None:
@@ -124,6 +122,7 @@ class TrainingLoop:
         self._observer = observer
         self._note = note
         self._steps = steps
+        self._validated = validated
         self._facts = facts
         self._embedded = embedded
         self.progress = Progress()
@@ -150,7 +149,8 @@ class TrainingLoop:
         """
         await self._begin(saved)
         try:
-            if self.progress.step == 0 and self._held_out:
+            due = self.progress.step == 0 or self._validation_due
+            if self._held_out and due and self.progress.step not in self._validated:
                 await self._validate()
             while self.progress.step < self._steps and not self.stopping:
                 await self._step()
@@ -220,8 +220,7 @@ class TrainingLoop:
         await self._publish()
         published = time.monotonic()
         self._judge_signal(batch, signals)
-        due = config.eval_interval is not None and self.progress.step % config.eval_interval == 0
-        if self._held_out and (due or self.progress.step == self._steps):
+        if self._held_out and (self._validation_due or self.progress.step == self._steps):
             await self._validate()
         values |= {
             "epoch": self._order.epoch(step),
@@ -235,8 +234,6 @@ class TrainingLoop:
         drawn = values.get("response_length", 0.0) * values["samples"]
         values["tokens_per_s"] = drawn / max(batch.seconds, 1e-9)
         check_finite(self.progress.step, values)
-        if "training_reward" in values:
-            self.progress.history[self.progress.step] = values["training_reward"]
         values |= {"loop_cpu_s": self._walk.own_cpu.seconds - self._counted_cpu_s, "save_s": self._save_s}
         self._counted_cpu_s = self._walk.own_cpu.seconds
         with self._walk.own_cpu.counted():
@@ -368,6 +365,11 @@ class TrainingLoop:
 
     # -- validation
 
+    @property
+    def _validation_due(self) -> bool:
+        interval = self._config.eval_interval
+        return interval is not None and self.progress.step % interval == 0
+
     async def _validate(self) -> None:
         """Begin a pass over the held-out rows with the current weights, beside what comes next."""
         if self._validating is not None:
@@ -392,8 +394,6 @@ class TrainingLoop:
             )
         values = validation_metrics([sample for group in found for sample in group])
         values["validation_s"] = time.monotonic() - began
-        if "validation_reward" in values:
-            self.progress.validations[step] = values["validation_reward"]
         self._write("validation", values, step)
         self._observer.validation(step, values)
 
@@ -412,6 +412,8 @@ class TrainingLoop:
                 self._warn_once(f"writer {type(writer).__name__}", "WRITER", text)
 
     def _state_facts(self) -> dict[str, Any]:
+        self._metrics.force()
+        self._walk.lines.force()
         progress = self.progress
         return {
             **self._facts,
@@ -419,8 +421,6 @@ class TrainingLoop:
                 "examples": progress.examples,
                 "flat_steps": self._flat_steps,
                 "rewardless_steps": self._rewardless_steps,
-                "metrics_bytes": self._metrics.force(),
-                "rollouts_bytes": self._walk.lines.force(),
             },
         }
 

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 from osmosis_ai.errors import ValidationError
-from osmosis_ai.workspace import source_pin
 from osmosis_ai.workspace.source_pin import plan_source
 
 
@@ -26,9 +25,11 @@ def clone(tmp_path: Path) -> Path:
     return folder
 
 
-def codes(folder: Path, **pin: str | None) -> list[str]:
-    given = {"branch": None, "commit_sha": None, **pin}
-    return [notice.code for notice in plan_source(folder, "acme/lab", **given).notices]
+def codes(
+    folder: Path, *, branch: str | None = None, commit_sha: str | None = None, upstream: bool | None = None
+) -> list[str]:
+    plan = plan_source(folder, "acme/lab", branch=branch, commit_sha=commit_sha, upstream=lambda *_: upstream)
+    return [notice.code for notice in plan.notices]
 
 
 def test_a_pushed_and_pinned_tree_has_nothing_to_tell(clone: Path):
@@ -46,7 +47,7 @@ def test_changes_and_commits_that_are_not_pushed_are_told(clone: Path):
     git(clone, "add", "-A")
     git(clone, "commit", "-q", "-m", "two")
     assert codes(clone, branch="main") == ["UNPUSHED_COMMITS"]
-    notice = plan_source(clone, "acme/lab", branch="main", commit_sha=None).notices[0]
+    notice = plan_source(clone, "acme/lab", branch="main", commit_sha=None, upstream=lambda *_: None).notices[0]
     assert notice.message.startswith("1 commit is not pushed to origin/main")
 
 
@@ -57,29 +58,26 @@ def test_a_branch_that_follows_nothing_and_one_that_is_not_pushed_are_told(clone
 
 def test_a_repository_without_a_commit_is_no_trouble(tmp_path: Path):
     git(tmp_path, "init", "-q", "-b", "main", "empty")
-    plan = plan_source(tmp_path / "empty", "acme/lab", branch="main", commit_sha=None)
+    plan = plan_source(tmp_path / "empty", "acme/lab", branch="main", commit_sha=None, upstream=lambda *_: None)
     assert plan.notices == ()
     assert plan.notes[0] == "The platform fetches branch main of acme/lab."
 
 
 @pytest.mark.parametrize(("answer", "found"), [(True, []), (None, ["COMMIT_NOT_FOUND"])])
-def test_a_commit_that_is_not_here_is_asked_for_on_github(clone: Path, monkeypatch, answer, found):
-    monkeypatch.setattr(source_pin, "commit_on_github", lambda *_: answer)
-    assert codes(clone, commit_sha="abcdef1") == found
+def test_a_commit_that_is_not_here_is_asked_for_on_github(clone: Path, answer, found):
+    assert codes(clone, commit_sha="abcdef1", upstream=answer) == found
 
 
-def test_a_commit_that_is_certainly_nowhere_is_refused(clone: Path, monkeypatch):
-    monkeypatch.setattr(source_pin, "commit_on_github", lambda *_: False)
+def test_a_commit_that_is_certainly_nowhere_is_refused(clone: Path):
     with pytest.raises(ValidationError, match="There is no commit abcdef1 in acme/lab"):
-        codes(clone, commit_sha="abcdef1")
+        codes(clone, commit_sha="abcdef1", upstream=False)
     (clone / "file").write_text("2")
     git(clone, "commit", "-q", "-am", "two")
     with pytest.raises(ValidationError, match="push it first"):
-        codes(clone, commit_sha=git(clone, "rev-parse", "HEAD"))
+        codes(clone, commit_sha=git(clone, "rev-parse", "HEAD"), upstream=False)
 
 
-def test_a_commit_that_is_only_here_is_no_notice_while_github_is_silent(clone: Path, monkeypatch):
-    monkeypatch.setattr(source_pin, "commit_on_github", lambda *_: None)
+def test_a_commit_that_is_only_here_is_no_notice_while_github_is_silent(clone: Path):
     (clone / "file").write_text("2")
     git(clone, "commit", "-q", "-am", "two")
     assert codes(clone, commit_sha=git(clone, "rev-parse", "HEAD")) == ["UNPUSHED_COMMITS"]

@@ -15,7 +15,7 @@ from osmosis_ai.cli.submit_secrets import SubmitSecrets, explain_missing, gather
 from osmosis_ai.errors import NotFoundError, OsmosisError, ValidationError
 from osmosis_ai.workspace.entrypoint_check import check_entrypoint
 from osmosis_ai.workspace.eval_config import EvalConfig, load_eval_config, locate_eval_config
-from osmosis_ai.workspace.source_pin import Notice, plan_source
+from osmosis_ai.workspace.source_pin import AskUpstream, Notice, plan_source
 from osmosis_ai.workspace.training_config import TrainingFile, load_training_config, locate_training_config
 
 if TYPE_CHECKING:
@@ -92,7 +92,13 @@ def submit(
             problem = check_entrypoint(source.work_tree, config.rollout, config.entrypoint, env=config.env)
         if problem:
             notices.append(Notice("PREFLIGHT_SKIPPED", problem))
-        plan = plan_source(source.work_tree, source.identity, branch=config.branch, commit_sha=config.commit_sha)
+        plan = plan_source(
+            source.work_tree,
+            source.identity,
+            branch=config.branch,
+            commit_sha=config.commit_sha,
+            upstream=_asked_upstream(source),
+        )
         notices += plan.notices
         secrets = gather_secrets(output, client, required=config.secret_names, secrets_file=secrets_file)
         notices += secrets.notices
@@ -136,6 +142,19 @@ def _source(workspace: str | None, given: str) -> tuple[GitScope, Path]:
     source = resolve_git_scope()
     in_tree = source.work_tree / path
     return source, in_tree if in_tree.exists() or not (Path.cwd() / path).exists() else Path.cwd() / path
+
+
+def _asked_upstream(source: GitScope) -> AskUpstream:
+    """Who knows the commits of the repository: GitHub, where it lies there; else nobody."""
+
+    def ask(identity: str, commit: str) -> bool | None:
+        if "github.com" not in source.remote_url.lower():
+            return None
+        from osmosis_ai.client.commits import commit_on_github
+
+        return commit_on_github(identity, commit)
+
+    return ask
 
 
 def _existing_folder(path: Path) -> Path:

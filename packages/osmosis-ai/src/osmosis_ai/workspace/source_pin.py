@@ -1,12 +1,12 @@
 """What a managed run will fetch from Git, and how that differs from what lies here: the notes before a submit.
 
 Owns: the words about uncommitted, unpushed and unpinned source, and the check of a pinned commit or branch. Every `git`
-call is `repository`'s; GitHub is asked only about a pinned commit, and its silence never stops a submit.
+call is `repository`'s, what lies on GitHub is the caller's to find out; its silence never stops a submit.
 """
 
 from __future__ import annotations
 
-import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,8 @@ from osmosis_ai.workspace.repository import (
     remote_branches,
 )
 
-_GITHUB_TIMEOUT_S = 10
+type AskUpstream = Callable[[str, str], bool | None]
+"""Whether the repository of an identity has a commit where the platform reads it; None when nobody can say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,9 @@ class SourcePlan:
     notices: tuple[Notice, ...]
 
 
-def plan_source(work_tree: Path, identity: str, *, branch: str | None, commit_sha: str | None) -> SourcePlan:
+def plan_source(
+    work_tree: Path, identity: str, *, branch: str | None, commit_sha: str | None, upstream: AskUpstream
+) -> SourcePlan:
     """Look at the work tree and at the pin.
 
     Args:
@@ -56,6 +59,7 @@ def plan_source(work_tree: Path, identity: str, *, branch: str | None, commit_sh
         identity: `owner/repo` of its origin.
         branch: `experiment.branch`.
         commit_sha: `experiment.commit_sha`; never together with `branch`.
+        upstream: Asked about a pinned commit that no fetched branch holds.
 
     Raises:
         ValidationError: The pinned commit is certainly not in the repository that the platform reads.
@@ -71,7 +75,7 @@ def plan_source(work_tree: Path, identity: str, *, branch: str | None, commit_sh
         notes.append(f"Checked out here: {state.branch or 'no branch'} @ {state.head[:8]}.")
     notes += [push, "The config file is read here and sent as it is, uncommitted edits included."]
     notices: list[Notice] = []
-    if commit_sha and (notice := _commit_notice(work_tree, identity, commit_sha)):
+    if commit_sha and (notice := _commit_notice(work_tree, identity, commit_sha, upstream)):
         notices.append(notice)
     if branch and (known := remote_branches(work_tree)) and branch not in known:
         notices.append(
@@ -104,11 +108,11 @@ def _state_notices(state: GitState) -> list[Notice]:
     return notices
 
 
-def _commit_notice(work_tree: Path, identity: str, commit: str) -> Notice | None:
+def _commit_notice(work_tree: Path, identity: str, commit: str, ask: AskUpstream) -> Notice | None:
     here = has_commit(work_tree, commit)
     if here and is_on_a_remote_branch(work_tree, commit):
         return None
-    upstream = commit_on_github(identity, commit)
+    upstream = ask(identity, commit)
     if upstream is False:
         if here:
             raise ValidationError(
@@ -122,22 +126,3 @@ def _commit_notice(work_tree: Path, identity: str, commit: str) -> Notice | None
         f"Commit {commit}, pinned in experiment.commit_sha, is not in the repository here, and GitHub could not be"
         " asked; check that it is right and pushed.",
     )
-
-
-def commit_on_github(identity: str, commit: str) -> bool | None:
-    """Whether GitHub has a commit, asked through its own command line; None when that cannot say."""
-    try:
-        answer = subprocess.run(
-            ["gh", "api", "--silent", f"repos/{identity}/commits/{commit}"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_GITHUB_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    if answer.returncode == 0:
-        return True
-    return False if "HTTP 422" in answer.stderr else None  # 404 also means a repository that this login cannot see

@@ -15,7 +15,6 @@ import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from osmosis_ai.evaluation.atomic import write_atomic
 from osmosis_ai.evaluation.jsontext import printable
@@ -46,22 +45,10 @@ def item_name(key: ItemKey) -> str:
     return f"row_{key[0]}_run_{key[1]}"
 
 
-def trajectory_identity(document: Any) -> str | None:
-    """Which rollout a trajectory is of: extra.osmosis.rollout_id, else session_id, else trajectory_id up to `/`."""
-    if not isinstance(document, dict):
-        return None
-    extra = document.get("extra")
-    osmosis = extra.get("osmosis") if isinstance(extra, dict) else None
-    candidates = (
-        osmosis.get("rollout_id") if isinstance(osmosis, dict) else None,
-        document.get("session_id"),
-        str(document.get("trajectory_id") or "").partition("/")[0],
-    )
-    return next((text for text in candidates if isinstance(text, str) and text), None)
-
-
 def read_trajectory(run_dir: Path, rollout_id: str) -> Trajectory | None:
     """Read an attempt's trajectory; None when there is none, it does not parse or it is another rollout's."""
+    from osmosis_ai.rollout.trajectory.atif import total_tokens, trajectory_identity
+
     path = run_dir / trials_name / rollout_id / trajectory_name
     try:
         with os.fdopen(_open_regular(path), "rb") as stream:
@@ -71,10 +58,7 @@ def read_trajectory(run_dir: Path, rollout_id: str) -> Trajectory | None:
         return None
     if trajectory_identity(document) != rollout_id:
         return None
-    final = document.get("final_metrics")
-    counts = [final.get(f"total_{kind}_tokens") for kind in ("prompt", "completion")] if isinstance(final, dict) else []
-    known = [count for count in counts if isinstance(count, int) and not isinstance(count, bool)]
-    return Trajectory(data, sum(known) if known else None)
+    return Trajectory(data, total_tokens(document))
 
 
 def write_trajectory(run_dir: Path, key: ItemKey, trajectory: Trajectory | None) -> None:

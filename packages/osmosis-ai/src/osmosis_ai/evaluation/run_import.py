@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
 from osmosis_ai.errors import ValidationError
-from osmosis_ai.evaluation.artifacts import trajectory_identity, trials_name
+from osmosis_ai.evaluation.artifacts import trials_name
 from osmosis_ai.evaluation.events import index_name
 from osmosis_ai.evaluation.manifest import Manifest, read_manifest, schema_version
 from osmosis_ai.evaluation.projection import metrics_name, progress_name
@@ -316,7 +316,7 @@ def _tree(folder: Path, prefix: str) -> Iterator[str]:
 
 def _check_trajectory(path: Path, data: bytes, item: _Item) -> None:
     # only now: it loads pydantic, which the refusal of a missing run does without
-    from osmosis_ai.rollout.trajectory.atif import validate_trajectory
+    from osmosis_ai.rollout.trajectory.atif import trajectory_identity, validate_trajectory
 
     try:
         document = json.loads(data)

@@ -56,6 +56,18 @@ class SampleRequest:
     params: SamplingParams = field(default_factory=SamplingParams)
     noise_key: int = 0
 
+    def check(self, context: int) -> None:
+        """Make sure that prompt and answer fit a context.
+
+        Raises:
+            ValueError: They do not.
+        """
+        if not self.prompt or self.max_tokens < 1 or len(self.prompt) + self.max_tokens > context:
+            raise ValueError(
+                f"a prompt of {len(self.prompt)} tokens and an answer of up to {self.max_tokens} do not fit "
+                f"the context of {context}"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class SampledPiece:
@@ -177,11 +189,7 @@ class Sampler:
         weights = self._versions.get(request.version)
         if weights is None:
             raise ValueError(f"version {request.version!r} is not published")
-        if not request.prompt or request.max_tokens < 1 or len(request.prompt) + request.max_tokens > self.context:
-            raise ValueError(
-                f"a prompt of {len(request.prompt)} tokens and an answer of up to {request.max_tokens} do not fit "
-                f"the context of {self.context}"
-            )
+        request.check(self.context)
         pieces: asyncio.Queue[SampledPiece | BaseException] = asyncio.Queue()
         prompt = np.asarray(request.prompt, np.int32)
         call = _Call(request, weights, prompt, pieces.put_nowait, asyncio.get_running_loop())

@@ -100,11 +100,7 @@ class TorchSampler:
         """See `PolicyEngine.sample`."""
         if request.version not in self.versions:
             raise ValueError(f"version {request.version!r} is not published")
-        if not request.prompt or request.max_tokens < 1 or len(request.prompt) + request.max_tokens > self.context:
-            raise ValueError(
-                f"a prompt of {len(request.prompt)} tokens and an answer of up to {request.max_tokens} do not fit "
-                f"the context of {self.context}"
-            )
+        request.check(self.context)
         call = _Call(request, self.versions[request.version], asyncio.get_running_loop(), asyncio.Queue())
         with self._wake:
             if self._closed:

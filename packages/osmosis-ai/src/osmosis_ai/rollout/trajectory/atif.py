@@ -35,11 +35,13 @@ def load_trajectory(path: Path) -> dict[str, Any] | None:
     return document
 
 
-def trajectory_identity(document: dict[str, Any]) -> str | None:
-    """The rollout a document belongs to.
+def trajectory_identity(document: Any) -> str | None:
+    """The rollout a document belongs to; None also when it is no JSON object.
 
     That is `extra.osmosis.rollout_id`, else `session_id`, else what stands before the first `/` of `trajectory_id`.
     """
+    if not isinstance(document, dict):
+        return None
     extra = document.get("extra")
     osmosis = extra.get("osmosis") if isinstance(extra, dict) else None
     candidates = (

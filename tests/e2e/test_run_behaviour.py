@@ -718,7 +718,7 @@ async def test_interrupted_while_the_server_starts_leaves_nothing_running(stub, 
 async def test_interrupted_once_drains(stub, tmp_path):
     workspace = ew.make_workspace(tmp_path, rows("one", "sleep 30", "sleep 30", "two"), capacity=2)
     run = asyncio.create_task(ew.evaluate(workspace, name="r"))
-    await _dispatching(workspace)
+    await _dispatching(workspace, 3)  # two at a time: the first has ended
     started = time.monotonic()
     os.kill(os.getpid(), signal.SIGINT)
     report = await run
@@ -730,10 +730,11 @@ async def test_interrupted_once_drains(stub, tmp_path):
     assert len(events(report.run_dir)) == 1
 
 
-async def _dispatching(workspace: Path) -> None:
+async def _dispatching(workspace: Path, rollouts: int = 2) -> None:
+    """Until so many rollouts have begun."""
     log = workspace / ".osmosis/evals/r/rollout_trials"
     async with asyncio.timeout(20):
-        while not (log.exists() and len(list(log.iterdir())) >= 2):
+        while not (log.exists() and len(list(log.iterdir())) >= rollouts):
             await asyncio.sleep(0.05)
     await asyncio.sleep(0.5)
 

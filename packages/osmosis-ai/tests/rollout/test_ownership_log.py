@@ -100,4 +100,4 @@ def test_a_collector_that_is_down_disturbs_nobody(monkeypatch):
     app = create_rollout_server(backend=local_backend(run, grade), configure_logging=False)
     before = time.monotonic()
     one_rollout(app, {"a": 1})
-    assert time.monotonic() - before < 10
+    assert time.monotonic() - before < 30

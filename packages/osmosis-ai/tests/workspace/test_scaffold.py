@@ -165,7 +165,11 @@ def test_every_command_and_option_the_agent_pages_name_exists():
             for found in re.finditer(r"(?<![\w/-])osmosis((?: +[a-z][a-z-]*)+)([^`#]*)", line):
                 command = command_of(found[1].split())
                 assert command is not None and not isinstance(command, click.Group), (page, line)
-                options = {name for parameter in command.params for name in parameter.opts} | {"--json", "--plain", "--help"}
+                options = {name for parameter in command.params for name in parameter.opts} | {
+                    "--json",
+                    "--plain",
+                    "--help",
+                }
                 assert set(re.findall(r"(?<!\S)--[a-z-]+", found[2])) <= options, (page, line)
                 named += 1
     assert named > 40

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import signal
 import socket
 import struct
 import sys
@@ -12,4 +13,6 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
     request = struct.pack("16sh14x", b"lo", 0)
     flags = struct.unpack("16sh14x", fcntl.ioctl(probe, SIOCGIFFLAGS, request))[1]
     fcntl.ioctl(probe, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | IFF_UP))
+# A runner that was started in the background ignores Ctrl-C, and every child would inherit that.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.execvp(sys.argv[1], sys.argv[1:])

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 from contextlib import aclosing
@@ -10,6 +11,7 @@ import pytest
 from osmosis_ai.errors import ValidationError
 from osmosis_ai.gateway.policy import ChatDelta, ChatRequest, Policy, PolicyError
 from osmosis_trainer import EMBEDDED_MODELS, embedded_policy
+from osmosis_trainer.engines import open_engine
 from osmosis_trainer.policy import EnginePolicy
 
 TOOLS = [
@@ -322,7 +324,44 @@ async def test_many_rollouts_at_once_with_tools_all_finish(nano):
 )
 def test_a_model_the_engine_cannot_run_is_refused_by_name(broken_nano, changes, says):
     with pytest.raises(ValidationError, match=says):
-        EnginePolicy("mine", broken_nano(changes))
+        open_engine("numpy", broken_nano(changes))
+
+
+@pytest.mark.parity
+async def test_a_model_of_another_kind_is_answered_by_torch_with_its_adapter(nano_folder, tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from osmosis_trainer.engine.torch_engine import TorchEngine
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    folder = tmp_path / "llama"
+    config = transformers.LlamaConfig(
+        vocab_size=json.loads((nano_folder / "config.json").read_text())["vocab_size"],
+        hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=256,
+    )  # fmt: skip
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(nano_folder / name, folder)
+    engine = TorchEngine(folder, base="llama")
+    await engine.create_adapter("a", rank=2)
+    for parameter in engine._model.tensors("a").values():
+        parameter.data.copy_(torch.randn_like(parameter))
+    version = await engine.publish("a")
+    await engine.export_peft(version, tmp_path / "adapter")
+    await engine.aclose()
+
+    request = ChatRequest([{"role": "user", "content": "Hello"}], None, {"max_tokens": 6, "temperature": 0}, "r")
+    said = []
+    for model, adapter in (("llama", None), ("llama@a", tmp_path / "adapter")):
+        policy = EnginePolicy(model, folder, adapter=adapter, slots=2)
+        _, last = await answer(policy, request)
+        assert last.tokens is not None and last.tokens.version == model
+        said.append(last.tokens.ids)
+        await policy.aclose()
+    assert said[0] != said[1]
+    (tmp_path / "adapter/adapter_model.safetensors").write_bytes(b"torn")
+    with pytest.raises(ValidationError, match="cannot be read"):
+        EnginePolicy("llama@a", folder, adapter=tmp_path / "adapter")
 
 
 def test_a_truncated_weight_file_is_refused_by_path(broken_nano):

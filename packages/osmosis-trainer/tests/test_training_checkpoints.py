@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from osmosis_ai.errors import NotFoundError, ValidationError
 from osmosis_trainer import embedded_policy
+from osmosis_trainer.engine.arrays import np
 from osmosis_trainer.engine.numpy_engine import NumpyEngine
 from osmosis_trainer.loop.checkpoints import CheckpointStore, find_checkpoint, read_saved
 from osmosis_trainer.loop.lines import Lines, read_lines
+from safetensors.numpy import load_file, save_file
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ async def test_old_ones_go_and_what_a_killed_save_left_is_cleared(store, engine,
     assert not list((tmp_path / "run/state").glob(".*"))
 
 
-async def test_a_checkpoint_is_found_by_its_step_or_is_the_last_whole_one(store, engine, tmp_path):
+async def test_a_checkpoint_is_found_by_its_step_or_is_the_last_one_unless_it_is_damaged(store, engine, tmp_path):
     with pytest.raises(NotFoundError, match="There is no training 'run'"):
         find_checkpoint(tmp_path / "run", None)
     for step in (2, 4):
@@ -82,8 +84,10 @@ async def test_a_checkpoint_is_found_by_its_step_or_is_the_last_whole_one(store,
     assert find_checkpoint(tmp_path / "run", 2).name == "step_2"
     with pytest.raises(NotFoundError, match="has no checkpoint after step 3; it has 2, 4"):
         find_checkpoint(tmp_path / "run", 3)
+    assert find_checkpoint(tmp_path / "run", None).name == "step_4"
     (tmp_path / "run/checkpoints/step_4/loop.json").unlink()
-    assert find_checkpoint(tmp_path / "run", None).name == "step_2"
+    with pytest.raises(ValidationError, match=r"step_4 is not whole: .* The last whole one is @run/2; ask for it"):
+        find_checkpoint(tmp_path / "run", None)
     with pytest.raises(ValidationError, match=r"loop\.json is missing"):
         find_checkpoint(tmp_path / "run", 4)
 
@@ -102,6 +106,16 @@ async def test_an_adapter_of_another_base_or_kind_is_refused(store, engine, tmp_
         path.write_text(json.dumps(config | change))
         with pytest.raises((ValidationError, NotFoundError), match=message):
             embedded_policy(str(folder), workspace=tmp_path)
+
+
+async def test_an_adapter_whose_numbers_are_not_finite_is_refused(store, engine, tmp_path):
+    folder = await checkpoint(store, engine, 1)
+    path = folder / "adapter_model.safetensors"
+    tensors = load_file(path)
+    name = min(tensors)
+    save_file(tensors | {name: np.full_like(tensors[name], np.nan)}, path)
+    with pytest.raises(ValidationError, match="holds numbers that are not finite"):
+        embedded_policy(str(folder), workspace=tmp_path)
 
 
 async def test_an_adapter_of_other_weights_of_the_same_name_is_refused(store, engine, tmp_path):

@@ -28,7 +28,7 @@ def test_everything_that_is_wrong_is_said_at_once_with_key_value_and_range():
         "advanced.training.lora_rank must be an integer from 1 to 1024, got 0",
         "advanced.training.staleness must be an integer from 0 to 16, got 99",
         "advanced.training.algorithm must be one of grpo, dr_grpo, dapo, cispo, gspo, importance_sampling, got 'ppo'",
-        "advanced.training.writers must be any of wandb, mlflow, tensorboard, trackio, got 'csv'",
+        "advanced.training.writers must be any of wandb, mlflow, tensorboard, trackio, separated by commas, got 'wandb,csv'",
     ):
         assert line in text
 

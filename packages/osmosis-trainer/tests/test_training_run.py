@@ -227,6 +227,14 @@ def test_rewards_without_spread_are_explained_and_leave_the_weights_alone(tmp_pa
     assert any("rewards are 0, so no rollout is better" in reason for reason in watching.reasons)
     assert not any(np.any(value) for name, value in adapter(report.run_dir, 2).items() if "lora_B" in name)
     assert read_metrics(report.run_dir)[-1]["groups_without_signal"] == 2
+    assert watching.warnings[-1].startswith("No step had anything to learn from, so the adapter changes nothing")
+
+
+def test_a_training_too_short_for_the_alarm_still_says_why_it_learnt_nothing(tmp_path):
+    watching = Watching()
+    train(make_training(tmp_path, label="same"), observer=watching, max_steps=1)
+    assert watching.warnings == ["No step had anything to learn from, so the adapter changes nothing."]
+    assert any("rewards are 0, so no rollout is better" in reason for reason in watching.reasons)
 
 
 def test_groups_without_signal_are_refilled_as_far_as_allowed(tmp_path):

@@ -321,6 +321,19 @@ def test_failed_rollouts_are_counted_with_their_cause(env, tmp_path: Path):
     assert "12 graded · 4 failed" in viewed.stdout and "no such tool" in viewed.stdout
 
 
+def test_a_long_prompt_is_counted_apart_and_blames_no_agent(env, tmp_path: Path):
+    work = workspace(
+        tmp_path,
+        CONFIG.replace("rollout_batch_size = 2", "rollout_batch_size = 2\nmax_prompt_length = 20").replace(
+            "max_steps = 2", "max_steps = 4"
+        ),
+    )
+    done = osmosis("--json", *RUN, "--name", "r", "-y", cwd=work, env=env, timeout=120)
+    assert done.status == 1 and "max_prompt_length" in done.error["message"]
+    viewed = osmosis("--plain", "train", "view", "r", cwd=work, env=env)
+    assert "with too long a prompt" in viewed.stdout and "agent_error" not in viewed.stdout
+
+
 def test_a_view_of_a_running_training_leaves_the_line_being_written_out(env, tmp_path: Path):
     work = workspace(tmp_path)
     run = work / ".osmosis/trainings/r"

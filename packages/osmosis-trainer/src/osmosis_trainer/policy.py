@@ -6,12 +6,13 @@ records and retries to the gateway.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +27,8 @@ from osmosis_trainer.chat.session import ChatSession, Prompt
 from osmosis_trainer.chat.template import normalise
 from osmosis_trainer.engine.sampler import SampledPiece, Sampler, SampleRequest
 from osmosis_trainer.engine.sampling import SamplingParams, noise_key
-from osmosis_trainer.engine.weights import fuse, read_parameters, read_shape
+from osmosis_trainer.engine.weights import ForeignModelError, fuse, read_parameters, read_shape
+from osmosis_trainer.engines import open_engine
 from osmosis_trainer.request import CallParams, read_params
 
 
@@ -178,34 +180,53 @@ class ChatPolicy(ABC):
 
 
 class EnginePolicy(ChatPolicy):
-    """A model folder, sampled in this process as each call asks.
+    """A model folder, sampled in this process as each call asks: by NumPy, or by torch where NumPy does not run it.
 
     Args:
         model: The name the run's config gives it.
-        folder: Hugging Face files: config, safetensors weights, tokenizer, `chat_template.jinja`.
+        folder: Hugging Face files: config, weights, tokenizer, `chat_template.jinja`.
         adapter: Folder of a PEFT adapter to put on it.
         slots: How many answers are decoded at once; more calls wait their turn.
         seed: Changes every answer; the same seed, rollouts and messages give the same answers in any order of arrival.
 
+    Attributes:
+        sampler: NumPy's; there is none where torch runs the model.
+        version: What answers are drawn from.
+
     Raises:
         ValidationError: A file is missing or not what the engine can run.
+        ModuleNotFoundError: Only the torch engine runs the model, and its extra is not installed.
     """
+
+    sampler: Sampler
+    _close: Callable[[], Awaitable[None]]
 
     def __init__(
         self, model: str, folder: Path, *, adapter: Path | None = None, slots: int = 64, seed: int = 0
     ) -> None:
-        shape = read_shape(folder)
-        self.sampler = Sampler(shape, slots=slots)
-        super().__init__(model, folder, self.sampler, self.sampler.context)
         self._seed = seed
         self.version = model
+        try:
+            shape = read_shape(folder)
+        except ForeignModelError:
+            self._take_torch(model, folder, adapter, slots)
+            return
+        sampler = self.sampler = Sampler(shape, slots=slots)
+        self._close = partial(asyncio.to_thread, sampler.close)
+        super().__init__(model, folder, sampler, sampler.context)
         parameters = read_parameters(folder, shape)
         weights = fuse(parameters, shape) if adapter is None else adapted_weights(adapter, shape, parameters)
-        self.sampler.publish(self.version, weights)
+        sampler.publish(self.version, weights)
+
+    def _take_torch(self, model: str, folder: Path, adapter: Path | None, slots: int) -> None:
+        base, adapters = (model, {}) if adapter is None else (f"{model} (base)", {model: adapter})
+        engine = open_engine("torch", folder, base=base, slots=slots, adapters=adapters)
+        self._close = engine.aclose
+        super().__init__(model, folder, engine, engine.capabilities.context)
 
     async def aclose(self) -> None:
         """Stop the engine's thread."""
-        self.sampler.close()
+        await self._close()
 
     def _draw(self, request: ChatRequest, params: CallParams, prompt: Prompt, rollout: OpenRollout) -> Draw:
         key = self._noise_key(request, params, prompt, rollout)

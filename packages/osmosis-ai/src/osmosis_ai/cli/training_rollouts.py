@@ -55,7 +55,8 @@ def read_rollouts(run_dir: Path) -> RolloutFacts:
         kinds[kind if kind in _WORDS else "failed"] += 1
         if (phase := record.get("phase")) in rows:
             rows[phase].add(int(record["row"]))
-        if isinstance(error := record.get("error"), dict):
+        # what an agent makes of a refused prompt is not its failure
+        if kind != "long_prompt" and isinstance(error := record.get("error"), dict):
             causes[Fault(error["fault"]), str(error.get("code")), str(error.get("message"))] += 1
         reward = record.get("reward")
         if phase == "validation" and isinstance(reward, int | float):

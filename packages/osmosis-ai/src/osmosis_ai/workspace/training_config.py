@@ -36,6 +36,7 @@ class Option:
         most: Greatest value allowed.
         below: The value is smaller than this.
         choices: The strings allowed; empty allows any.
+        several: Several of the choices may be named, separated by commas, or none.
     """
 
     section: str
@@ -48,6 +49,7 @@ class Option:
     most: float | None = None
     below: float | None = None
     choices: tuple[str, ...] = ()
+    several: bool = False
 
     @property
     def name(self) -> str:
@@ -61,6 +63,8 @@ class Option:
             case "boolean":
                 return "true or false"
             case "string":
+                if self.several:
+                    return f"any of {', '.join(self.choices)}, separated by commas"
                 return f"one of {', '.join(self.choices)}" if self.choices else "a string"
         if self.least is not None and self.most is not None:
             return f"{_ARTICLES[self.kind]} from {self.least:g} to {self.most:g}"
@@ -79,7 +83,10 @@ class Option:
             case "boolean":
                 return not isinstance(value, bool)
             case "string":
-                return not isinstance(value, str) or bool(self.choices and value not in self.choices)
+                if not isinstance(value, str):
+                    return True
+                named = [name.strip() for name in value.split(",") if name.strip()] if self.several else [value]
+                return bool(self.choices) and not set(named) <= set(self.choices)
             case "integer":
                 if not_an_integer(value):
                     return True

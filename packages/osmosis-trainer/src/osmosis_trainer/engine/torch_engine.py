@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from osmosis_ai.errors import ConflictError, NotFoundError, ValidationError
 
+from osmosis_trainer.adapters import check_shapes, read_adapter
 from osmosis_trainer.datum import Datum
 from osmosis_trainer.engine.arrays import np
 from osmosis_trainer.engine.checks import check_state, checked_tokens
@@ -62,9 +63,11 @@ class TorchEngine(QueuedEngine):
         context: Longest sequence; None takes the model's own limit.
         device: `cpu`, `cuda`, ...; None takes the GPU if there is one.
         dtype: Of the base's weights; None takes float32 on the CPU and bfloat16 elsewhere.
+        adapters: Folders of PEFT adapters, by the names of the versions they are published as.
 
     Raises:
-        ValidationError: The folder holds no causal language model that transformers can load.
+        ValidationError: The folder holds no causal language model that transformers can load, or an adapter cannot be
+            read or is of another base.
     """
 
     def __init__(
@@ -76,16 +79,28 @@ class TorchEngine(QueuedEngine):
         context: int | None = None,
         device: str | None = None,
         dtype: torch.dtype | None = None,
+        adapters: Mapping[str, Path] | None = None,
     ) -> None:
         self._folder = folder
         self._base = base or folder.name
         self._model = TorchModel(folder, device, dtype)
-        self._sampler = TorchSampler(self._model, slots, min(context or self._model.context, self._model.context))
-        self._sampler.versions[self._base] = None
-        self._adapters: dict[str, _Adapter] = {}
         self._configs: dict[str, LoraConfig] = {}  # of published versions
+        for version, path in (adapters or {}).items():  # before the thread, which then owns the model
+            self._configs[version] = self._read_peft(version, path)
+        self._sampler = TorchSampler(self._model, slots, min(context or self._model.context, self._model.context))
+        self._sampler.versions |= {self._base: None, **{version: version for version in self._configs}}
+        self._adapters: dict[str, _Adapter] = {}
         self._retired: list[str] = []
         super().__init__(self._sampler.submit)
+
+    def _read_peft(self, version: str, folder: Path) -> LoraConfig:
+        config, tensors = read_adapter(folder, self._model.targets)
+        self._model.add(version, config)
+        parameters = self._model.tensors(version)
+        check_shapes(folder, tensors, {name: tuple(value.shape) for name, value in parameters.items()})
+        for name, parameter in parameters.items():
+            parameter.data.copy_(torch.from_numpy(tensors[name]))
+        return config
 
     @property
     def capabilities(self) -> Capabilities:

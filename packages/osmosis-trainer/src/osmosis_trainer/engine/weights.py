@@ -72,11 +72,16 @@ class SamplingWeights:
     head: Array
 
 
+class ForeignModelError(ValidationError):
+    """A model that the NumPy engine does not run, whole as it may be; the torch engine does."""
+
+
 def read_shape(folder: Path) -> ModelShape:
     """Read `config.json`.
 
     Raises:
-        ValidationError: It is missing, no JSON, or describes a model this engine cannot run.
+        ForeignModelError: It describes a model that the NumPy engine does not run.
+        ValidationError: It is missing, no JSON, or incomplete.
     """
     path = folder / "config.json"
     try:
@@ -85,7 +90,7 @@ def read_shape(folder: Path) -> ModelShape:
         raise ValidationError(f"{path} cannot be read as a model config: {error}.") from error
     architectures = config.get("architectures")
     if architectures != [ARCHITECTURE]:
-        raise ValidationError(
+        raise ForeignModelError(
             f"{path}: architectures is {architectures!r}; the NumPy engine runs [{ARCHITECTURE!r}] only; the torch engine "
             "runs others."
         )
@@ -99,9 +104,9 @@ def read_shape(folder: Path) -> ModelShape:
     }
     wrong = [name for name, is_wrong in unsupported.items() if is_wrong]
     if wrong:
-        raise ValidationError(
+        raise ForeignModelError(
             f"{path}: {', '.join(wrong)} {'has a value' if len(wrong) == 1 else 'have values'} the NumPy engine lacks; "
-            "it runs Qwen3 with tied embeddings, SiLU, plain RoPE and no attention bias."
+            "it runs Qwen3 with tied embeddings, SiLU, plain RoPE and no attention bias; the torch engine runs others."
         )
     theta = rope.get("rope_theta", config.get("rope_theta"))
     try:

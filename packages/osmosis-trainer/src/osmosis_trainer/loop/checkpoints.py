@@ -191,11 +191,11 @@ def read_saved(folder: Path) -> Saved:
 
 
 def find_checkpoint(run_dir: Path, step: int | None) -> Path:
-    """The checkpoint of a run after so many steps, or its last whole one.
+    """The checkpoint of a run after so many steps, or its last one.
 
     Raises:
         NotFoundError: There is no such run or checkpoint; those there are are named.
-        ValidationError: The one asked for is damaged.
+        ValidationError: It is damaged; the last whole one before it is named, never taken in silence.
     """
     if not run_dir.is_dir():
         raise NotFoundError(f"There is no training {run_dir.name!r} in {run_dir.parent}.")
@@ -208,11 +208,16 @@ def find_checkpoint(run_dir: Path, step: int | None) -> Path:
             there = ", ".join(map(str, steps))
             raise NotFoundError(f"The training {run_dir.name!r} has no checkpoint after step {step}; it has {there}.")
         return read_saved(store.path(step)).folder
+    damage: ValidationError | None = None
     for latest in reversed(steps):
         try:
-            return read_saved(store.path(latest)).folder
-        except ValidationError:
+            found = read_saved(store.path(latest)).folder
+        except ValidationError as error:
+            damage = damage or error
             continue
+        if damage is not None:
+            raise ValidationError(f"{damage.message} The last whole one is @{run_dir.name}/{latest}; ask for it.")
+        return found
     raise ValidationError(f"Every checkpoint of the training {run_dir.name!r} is damaged.")
 
 

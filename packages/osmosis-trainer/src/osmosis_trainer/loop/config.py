@@ -23,6 +23,9 @@ type Schedule = Literal["constant", "linear", "cosine"]
 
 ALGORITHMS: tuple[str, ...] = get_args(Algorithm.__value__)
 
+WRITERS: tuple[str, ...] = ("wandb", "mlflow", "tensorboard", "trackio")
+"""Every writer that `writers` may name."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
@@ -233,7 +236,9 @@ _OWN_OPTIONS: tuple[Option, ...] = (
         "writers",
         "string",
         "",
-        "Where metrics go besides metrics.jsonl: any of wandb, mlflow, tensorboard, trackio, separated by commas.",
+        "Where metrics go besides metrics.jsonl, through the named libraries where they are installed.",
+        choices=WRITERS,
+        several=True,
     ),
 )
 
@@ -294,11 +299,6 @@ class TrainingConfig:
             f"{option.name} {problem}"
             for option in training_options()
             if (value := getattr(self, option.key)) != option.default and (problem := option.problem(value))
-        ]
-        wrong += [
-            f"{ADVANCED}.writers must be any of {', '.join(WRITERS)}, got {name!r}"
-            for name in self.writer_names
-            if name not in WRITERS
         ]
         if wrong:
             raise ValidationError("The training cannot go like that:\n" + "\n".join(f"  - {line}" for line in wrong))
@@ -378,10 +378,6 @@ class TrainingConfig:
     @property
     def _recipe(self) -> _Recipe:
         return _RECIPES[self.algorithm]
-
-
-WRITERS: tuple[str, ...] = ("wandb", "mlflow", "tensorboard", "trackio")
-"""Every writer that `writers` may name."""
 
 
 @cache

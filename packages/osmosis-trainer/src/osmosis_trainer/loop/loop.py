@@ -134,6 +134,7 @@ class TrainingLoop:
         self._ahead: dict[int, asyncio.Task[Batch]] = {}
         self._flat_steps = 0
         self._rewardless_steps = 0
+        self._reasons: list[str] = []
         self._warned: set[str] = set()
         self._save_s = 0.0
         self._counted_cpu_s = 0.0
@@ -156,6 +157,7 @@ class TrainingLoop:
                 await self._step()
             if self._validating is not None:
                 await self._validating
+            self._judge_whole()
         except WalkInterrupted:
             self.stopping = True
         finally:
@@ -350,12 +352,21 @@ class TrainingLoop:
                 f"No rollout of the last {self._rewardless_steps} steps got a reward, so there is nothing to learn "
                 "from.\n" + "\n".join(f"  - {reason}" for reason in reasons)
             )
+        self._reasons = reasons
         if self._flat_steps % self._config.no_signal_steps == 0:
-            text = f"{self._flat_steps} steps in a row had nothing to learn from. " + " ".join(reasons)
-            self._note("WARNING", "training", text, {})
-            self._observer.warning("NO_SIGNAL", f"{self._flat_steps} steps in a row had nothing to learn from.")
-            for reason in reasons:
-                self._observer.diagnosis(reason)
+            self._explain(f"{self._flat_steps} steps in a row had nothing to learn from.")
+
+    def _judge_whole(self) -> None:
+        """Say of a training all of whose steps taught nothing that its adapter is the base model, and why."""
+        if self._flat_steps and self._flat_steps == self.progress.step:
+            self._explain("No step had anything to learn from, so the adapter changes nothing.")
+
+    def _explain(self, what: str) -> None:
+        """Warn that nothing is learnt, with the reasons that the last such step gave."""
+        self._note("WARNING", "training", " ".join([what, *self._reasons]), {})
+        self._observer.warning("NO_SIGNAL", what)
+        for reason in self._reasons:
+            self._observer.diagnosis(reason)
 
     def _warn_once(self, key: str, code: str, message: str) -> None:
         if key not in self._warned:

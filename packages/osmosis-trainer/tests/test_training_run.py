@@ -171,6 +171,19 @@ def test_a_finished_training_has_nothing_to_do(workspace):
         assert run.report().status == "finished"
 
 
+def test_a_training_killed_after_its_last_step_still_gets_its_checkpoint_and_validation(workspace):
+    options = {"validation_rows": 2, "checkpoint_save_freq": 20, "max_steps": 2}
+    run_dir = train(workspace, **options).run_dir
+    shutil.rmtree(run_dir / "checkpoints")
+    ended = [line for line in lines(run_dir, "metrics.jsonl") if (line["kind"], line["step"]) != ("validation", 2)]
+    (run_dir / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in ended))
+    report = train(workspace, resume=True, **options)
+    assert (report.status, sorted(report.checkpoints), sorted(report.validation_reward)) == ("finished", [2], [0, 2])
+    assert sorted(report.training_reward) == [1, 2]
+    with TrainingRun.open(request_for(workspace, "run", resume=True, **options), warn=lambda *_: None) as run:
+        assert run.complete
+
+
 def test_other_inputs_are_named_when_going_on(workspace):
     train(workspace, max_steps=1)
     with pytest.raises(ConflictError, match=r"changed: lora_rank \(16 is now 8\)"):

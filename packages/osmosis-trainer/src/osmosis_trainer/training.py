@@ -209,8 +209,14 @@ class TrainingRun:
 
     @property
     def complete(self) -> bool:
-        """Whether there is nothing to do."""
-        return self.done_steps >= self.steps
+        """Whether there is nothing to do: no step, nor what follows the last one, which a kill may have cut off."""
+        done = self.done_steps
+        if done < self.steps or done not in self.store.steps():
+            return False
+        ended = any(
+            line.get("kind") == "validation" and line.get("step") == done for line in read_metrics(self.run_dir)
+        )
+        return ended or not self.held_out or done > self.steps
 
     @cached_property
     def plan(self) -> TrainingPlan:

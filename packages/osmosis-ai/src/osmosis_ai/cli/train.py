@@ -100,12 +100,14 @@ def _run(output: Output, flags: TrainFlags, request: TrainingRequest, trainings:
     with trainings.open(request, warn=lambda code, message: output.warn(message, code)) as run:
         if run.complete:
             return noop_result(run.report(), flags, request, origin)
+        left = run.steps - run.done_steps
+        what = f"Train {plural(left, 'step')} x" if left > 0 else "Make the last checkpoint and validation of"
         try:
             _ = run.engine  # refuses a model that it cannot run before anybody is asked
             secrets = agree(
                 output,
                 plan_fields(run),
-                f"Train {plural(run.steps - run.done_steps, 'step')} x model {request.file.model_path}?",
+                f"{what} model {request.file.model_path}?",
                 yes=flags.yes,
                 secret_names=request.file.secret_names,
                 secrets_file=flags.secrets_file,

@@ -150,7 +150,7 @@ class TrainingLoop:
         """
         await self._begin(saved)
         try:
-            due = self.progress.step == 0 or self._validation_due
+            due = self.progress.step in (0, self._steps) or self._validation_due
             if self._held_out and due and self.progress.step not in self._validated:
                 await self._validate()
             while self.progress.step < self._steps and not self.stopping:

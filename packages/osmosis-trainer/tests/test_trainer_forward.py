@@ -63,6 +63,14 @@ def test_decoding_continues_each_slot_whichever_slots_are_alive(engine, tiny, ti
             assert np.abs(row - fresh_logits(tiny_parameters, tiny, live[slot])[-1]).max() < CLOSE
 
 
+@pytest.mark.parametrize("slots", [[1, 0, 2, 3], [2, 0, 3, 1], [0, 0]])
+def test_slots_in_another_order_than_their_cached_rows_are_never_mixed_up(engine, tiny, slots):
+    decoder, weights = engine
+    ones = np.ones(len(slots), np.int64)
+    with pytest.raises(ValueError, match="slots must ascend"):
+        decoder.decode(weights, KeyValueCache(tiny, 4, 96), np.array(slots), ones, ones)
+
+
 def test_decoding_writes_nothing_into_idle_slots(engine, tiny):
     decoder, weights = engine
     cache = KeyValueCache(tiny, 4, 96)

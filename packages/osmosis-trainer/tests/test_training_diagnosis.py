@@ -52,6 +52,13 @@ def test_absent_rewards_are_no_zeroes_in_the_mean():
     assert "training_reward" not in sample_metrics([sample()])
 
 
+def test_lengths_count_what_the_model_drew_and_not_what_tools_and_users_said():
+    second = Node(0, (9, 9, 9), (5,), (-1.0,), "v1", False, 1)
+    first = Node(None, (1, 2), (3, 4), (-1.0, -1.0), "v1", False, 0)
+    values = sample_metrics([sample(1.0, tree=TokenTree((first, second)))])
+    assert (values["response_length"], values["total_length"], values["turns"]) == (3, 8, 2)
+
+
 def test_every_metric_has_a_title_and_a_meaning():
     values = sample_metrics([sample(1.0, metrics={"speed": 2.0})]) | group_metrics([], 0)
     assert {name for name in values if not name.startswith("metric/")} <= METRICS.keys()

@@ -86,6 +86,24 @@ def test_the_run_decides_how_answers_are_drawn_not_the_agent(workspace):
     assert step["logprob_gap_mean"] < 1e-4  # the trainer computes the distribution that was sampled from
 
 
+def test_the_run_decides_how_validation_is_drawn_too(workspace):
+    report = train(workspace, max_steps=1, validation_rows=2, validation_samples=4, validation_temperature=1.0)
+    first = [line for line in lines(report.run_dir) if line["phase"] == "validation" and line["step"] == 0]
+    assert len({line["sampled_tokens"] for line in first}) > 1  # the agent asks for one token, temperature 0 and a seed
+
+
+def test_more_updates_than_one_learn_more_from_the_same_rollouts(workspace):
+    once = train(workspace, "once", max_steps=1)
+    twice = train(workspace, "twice", max_steps=1, updates_per_step=2)
+    drawn = [sorted(line["sampled_tokens"] for line in lines(run.run_dir)) for run in (once, twice)]
+    assert drawn[0] == drawn[1]
+    moved = [
+        sum(float(np.abs(value).sum()) for name, value in adapter(run.run_dir, 1).items() if "lora_B" in name)
+        for run in (once, twice)
+    ]
+    assert moved[1] > 1.2 * moved[0]
+
+
 def test_two_turns_are_one_conversation_and_one_datum(tmp_path):
     report = train(make_training(tmp_path, ["twice one", "twice two"]), max_steps=1, max_response_length=120)
     for line in lines(report.run_dir):
@@ -289,6 +307,9 @@ def test_rollouts_run_ahead_of_training_when_staleness_is_allowed(workspace):
     report = train(workspace, max_steps=3, staleness=1)
     ages = [line["staleness"] for line in read_metrics(report.run_dir)]
     assert ages == [0, 1, 1]
+    # ratios are against what the sampler recorded, with the older weights: those of one that recomputed them would be 1
+    off = [abs(line["ratio_max"] - line["ratio_min"]) for line in read_metrics(report.run_dir) if "ratio_max" in line]
+    assert off[0] < 1e-3 < max(off[1:])
     assert all(line["samples_stale"] == 0 for line in read_metrics(report.run_dir))
 
 

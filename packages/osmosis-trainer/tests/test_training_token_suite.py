@@ -187,6 +187,17 @@ async def test_a_replayed_answer_is_one_conversation(stage, answer, spelled):
         assert s.engine.tokenizer.decode(tree.branches[0].tokens).count("Sure?") == 2
 
 
+async def test_the_end_that_the_model_drew_is_trained_and_the_templates_newline_after_it_is_not(stage):
+    async with stage() as s:
+        s.engine.says("It is 12.", "Yes.")
+        (branch,) = (await chat(s)).branches
+        end = s.engine.tokenizer.token_id("<|im_end|>")
+        drawn = [at for at, token in enumerate(branch.tokens) if token == end and branch.trained[at]]
+        assert len(drawn) == 2  # one an answer; those of system and user are the template's
+        after = drawn[0] + 1
+        assert s.engine.tokenizer.decode(branch.tokens[after : after + 1]) == "\n" and not branch.trained[after]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

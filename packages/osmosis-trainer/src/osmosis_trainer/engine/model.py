@@ -116,7 +116,12 @@ class Decoder:
 
         Returns:
             Logits [R, vocab].
+
+        Raises:
+            ValueError: Rows do not ascend: read in place, each would get another's keys, and rewards merely look poor.
         """
+        if (rows[1:] <= rows[:-1]).any():
+            raise ValueError(f"slots must ascend, got {rows.tolist()}")
         shape, count = self.shape, len(rows)
         kv_heads, hd = shape.num_key_value_heads, shape.head_dim
         group = shape.num_attention_heads // kv_heads

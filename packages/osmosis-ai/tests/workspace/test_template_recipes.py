@@ -13,7 +13,7 @@ from osmosis_ai.workspace.repository import REQUIRED_DIRECTORIES
 from osmosis_ai.workspace.scaffold import TEMPLATE_ROOT
 from osmosis_ai.workspace.template_source import TemplateSource, open_template
 
-SHIPPED = TemplateSource(TEMPLATE_ROOT, "this installation", shipped=True)
+SHIPPED = TemplateSource(TEMPLATE_ROOT, "this installation")
 
 
 def contents(root: Path) -> dict[str, bytes]:

@@ -6,8 +6,7 @@ Owns: which metrics people see first and what they are called. Which metrics the
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -136,12 +135,6 @@ def reward_plot(curves: Curves, *, height: int = 12, title: str = "") -> Plot:
 def metric_graphs(curves: Curves, title: str = "") -> Graphs:
     """The titled metrics as sparklines; one that was never measured says so."""
     return Graphs([(shown, curves.values(name)) for name, shown in TITLES.items()], title=title)
-
-
-def smoothed(values: Sequence[float], over: int = 5) -> float | None:
-    """Mean of the last few finite values; None without any."""
-    kept = [value for value in values if math.isfinite(value)][-over:]
-    return math.fsum(kept) / len(kept) if kept else None
 
 
 def _numbers(record: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, float]]:

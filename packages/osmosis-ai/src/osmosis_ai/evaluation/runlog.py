@@ -19,10 +19,6 @@ from osmosis_ai.evaluation.redaction import Redactor
 logs_name = "logs.txt"
 
 type Level = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
-type Step = Literal[
-    "run", "resume", "preflight", "deps", "server", "listener", "tunnel", "cloudflared", "schedule", "dispatch",
-    "rollout-server", "result", "cancel", "trajectory",
-]  # fmt: skip
 
 _breaks = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _steering = re.compile(r"[\x00-\x08\x0e-\x1b\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # terminals obey these

@@ -34,12 +34,10 @@ class TemplateSource:
     Attributes:
         root: The folder that holds `rollouts/`, `configs/`, `data/` and the agent files.
         label: How to name it to people.
-        shipped: Whether it is the one of this installation.
     """
 
     root: Path
     label: str
-    shipped: bool = False
 
 
 @contextlib.contextmanager
@@ -62,7 +60,7 @@ def open_template(environ: Mapping[str, str]) -> Generator[TemplateSource]:
         return
     repository, reference = environ.get(REPOSITORY_VARIABLE), environ.get(REFERENCE_VARIABLE)
     if not repository and not reference:
-        yield TemplateSource(TEMPLATE_ROOT, "this installation", shipped=True)
+        yield TemplateSource(TEMPLATE_ROOT, "this installation")
         return
     from tempfile import TemporaryDirectory
 

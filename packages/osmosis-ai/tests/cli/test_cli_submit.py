@@ -108,6 +108,13 @@ def test_names_without_a_value_are_told_all_at_once(work: Path, stub: StubApi, t
     assert error["details"] == {"missing": ["A_KEY", "C_KEY"], "flags": ["--secrets-file"]}
 
 
+def test_a_value_that_is_no_text_is_refused_by_name_and_never_altered(work: Path, stub: StubApi, tmp_path: Path):
+    need(work, "A_KEY")
+    done = osmosis("--json", *SUBMIT, "--yes", cwd=work, env=env(stub, tmp_path, A_KEY="sk-\udcff"))
+    assert done.error["code"] == "VALIDATION" and "A_KEY" in done.error["message"]
+    assert all(asked.method == "GET" for asked in stub.asked), "nothing was submitted"
+
+
 def test_a_value_that_the_platform_repeats_is_cut_out(work: Path, stub: StubApi, tmp_path: Path):
     need(work, "A_KEY")
     stub.routes[f"POST {API}/training-runs"] = Answer({"error": "bad hush", "hush": {"value": "x"}}, 400)

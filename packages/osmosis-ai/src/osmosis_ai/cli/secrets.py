@@ -179,6 +179,10 @@ def _from_environment(variable: str) -> str:
     if not value:
         state = "not set" if value is None else "empty"
         raise ValidationError(f"The environment variable {variable} is {state}; nothing was saved.")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValidationError(f"The environment variable {variable} is not UTF-8 text; nothing was saved.") from None
     return value
 
 

@@ -71,6 +71,11 @@ def gather_secrets(
         return SubmitSecrets()
     client.hide(*file_values.values())
     provided = {name: value for name in required if (value := file_values.get(name) or os.environ.get(name))}
+    for name, value in provided.items():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValidationError(f"The value of {name} is not UTF-8 text, so it cannot be sent.") from None
     client.hide(*provided.values())
     stored, notices = _stored_scopes(client)
     if stored is not None:

@@ -179,11 +179,9 @@ def _from_environment(variable: str) -> str:
     if not value:
         state = "not set" if value is None else "empty"
         raise ValidationError(f"The environment variable {variable} is {state}; nothing was saved.")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ValidationError(f"The environment variable {variable} is not UTF-8 text; nothing was saved.") from None
-    return value
+    from osmosis_ai.workspace.secrets import check_sendable
+
+    return check_sendable(variable, value)
 
 
 def _require_present(client: PlatformClient, name: str, scope: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from osmosis_ai.cli.dates import ABSENT
 from osmosis_ai.errors import InteractiveRequiredError, NotFoundError, OsmosisError, ValidationError
-from osmosis_ai.workspace.secrets import read_secrets_file
+from osmosis_ai.workspace.secrets import check_sendable, read_secrets_file
 from osmosis_ai.workspace.source_pin import Notice
 
 if TYPE_CHECKING:
@@ -71,11 +71,7 @@ def gather_secrets(
         return SubmitSecrets()
     client.hide(*file_values.values())
     provided = {name: value for name in required if (value := file_values.get(name) or os.environ.get(name))}
-    for name, value in provided.items():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise ValidationError(f"The value of {name} is not UTF-8 text, so it cannot be sent.") from None
+    provided = {name: check_sendable(name, value) for name, value in provided.items()}
     client.hide(*provided.values())
     stored, notices = _stored_scopes(client)
     if stored is not None:

@@ -12,6 +12,19 @@ from pathlib import Path
 from osmosis_ai.errors import InteractiveRequiredError, ValidationError
 
 
+def check_sendable(name: str, value: str) -> str:
+    """Return a value that can be sent as it is.
+
+    Raises:
+        ValidationError: It is not UTF-8 text; a request body would carry another value in its place.
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValidationError(f"The value of {name} is not UTF-8 text, so it cannot be sent; nothing was.") from None
+    return value
+
+
 def parse_secrets(text: str, source: str) -> dict[str, str]:
     """Parse `NAME=value` lines: `export ` is allowed, `#` lines are comments, one pair of outer quotes is removed.
 

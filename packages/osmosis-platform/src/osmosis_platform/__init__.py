@@ -1,0 +1,1 @@
+"""The self-hosted platform: API, Git host, objects, jobs and pages."""

@@ -1,0 +1,44 @@
+"""The ASGI application: every router of the platform over one set of services."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from fastapi import APIRouter, FastAPI
+
+from osmosis_platform.api import envelope
+from osmosis_platform.api.requests import RequestFrame
+from osmosis_platform.api.segments import KeepEncodedSlashes
+from osmosis_platform.services import Services
+
+# Modules with a `router: APIRouter`. One line each, so that rooms add theirs without touching anything else.
+ROUTERS: tuple[str, ...] = ("osmosis_platform.api.health",)
+
+
+def create_app(services: Services) -> FastAPI:
+    """The application. Routes reach the services through `request.app.state.services`."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncGenerator[None]:
+        yield
+        services.close()
+
+    app = FastAPI(
+        title="Osmosis platform",
+        version="1",
+        openapi_url="/api/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,  # the client re-sends redirected POSTs without a body
+        lifespan=lifespan,
+    )
+    app.state.services = services
+    envelope.install(app)
+    for name in ROUTERS:
+        router: APIRouter = importlib.import_module(name).router
+        app.include_router(router)
+    app.add_middleware(KeepEncodedSlashes)
+    app.add_middleware(RequestFrame, settings=services.settings)
+    return app

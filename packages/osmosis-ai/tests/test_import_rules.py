@@ -20,6 +20,32 @@ NEVER = {
 # room: the only rooms of osmosis_ai that a package outside may import
 TRAINER_MAY = ["rollout", "gateway", "evaluation", "workspace"]
 COMMON = ["errors", "consts", "extras"]
+# what the rooms of the platform must never import: rooms of its own, and of others
+PLATFORM_NEVER = {
+    "domain": [
+        "api",
+        "blobs",
+        "cli",
+        "db",
+        "events",
+        "git",
+        "identity",
+        "jobs",
+        "ops",
+        "secrets",
+        "services",
+        "settings",
+    ],
+    "db": ["api", "blobs", "cli", "events", "git", "identity", "jobs", "ops", "secrets", "services"],
+    "blobs": ["api", "cli", "db", "events", "git", "identity", "jobs", "ops"],
+    "secrets": ["api", "cli", "git", "jobs", "ops"],
+    "events": ["api", "cli", "git", "identity", "ops"],
+    "identity": ["api", "cli", "ops"],
+    "git": ["api", "cli", "ops"],
+    "jobs": ["api", "cli", "ops"],
+    "api": ["cli"],
+}
+PURE = sys.stdlib_module_names | {"pydantic"}
 # rooms of osmosis_ai.rollout that must load with the base dependencies alone
 BASE = {"pydantic", "pydantic_core", "httpx", "anyio", "packaging", "dotenv", "certifi"}
 MAY_NEED_AN_EXTRA = {
@@ -112,6 +138,41 @@ def test_the_trainer_knows_only_the_rooms_it_may():
         if within(module, "osmosis_trainer")
         for name in names
         if within(name, "osmosis_ai") and name != "osmosis_ai" and not any(within(name, room) for room in allowed)
+    }
+    assert broken == set()
+
+
+@pytest.mark.parametrize("room", PLATFORM_NEVER)
+def test_a_room_of_the_platform_does_not_know(room):
+    forbidden = [f"osmosis_platform.{name}" for name in PLATFORM_NEVER[room]]
+    broken = {
+        f"{module} imports {name}"
+        for module, names in ALL.items()
+        if within(module, f"osmosis_platform.{room}")
+        for name in names
+        if any(within(name, other) for other in forbidden)
+    }
+    assert broken == set()
+
+
+def test_the_platform_knows_neither_the_command_line_nor_the_trainer():
+    broken = {
+        f"{module} imports {name}"
+        for module, names in ALL.items()
+        if within(module, "osmosis_platform")
+        for name in names
+        if within(name, "osmosis_ai.cli") or within(name, "osmosis_trainer")
+    }
+    assert broken == set()
+
+
+def test_the_domain_of_the_platform_is_pure():
+    broken = {
+        f"{module} imports {name}"
+        for module, names in ALL.items()
+        if within(module, "osmosis_platform.domain")
+        for name in names
+        if name.partition(".")[0] not in PURE and not within(name, "osmosis_platform")
     }
     assert broken == set()
 

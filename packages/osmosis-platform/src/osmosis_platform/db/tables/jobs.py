@@ -22,6 +22,9 @@ jobs = sa.Table(
     sa.Column("epoch", sa.Integer, nullable=False, default=0),
     sa.Column("owner", sa.Text),
     sa.Column("lease_until", UtcTime),
+    sa.Column("lease_s", sa.Float),
+    sa.Column("beats", sa.Integer, nullable=False, default=0),  # grows with each heartbeat
+    sa.Column("waiting_since", UtcTime, nullable=False),  # when it was last put into the queue
     sa.Column("not_before", UtcTime, nullable=False),
     sa.Column("cancel_requested_at", UtcTime),
     sa.Column("failures", sa.Integer, nullable=False, default=0),  # ended by an error that may pass
@@ -37,7 +40,8 @@ jobs = sa.Table(
     sa.Column("created_at", UtcTime, nullable=False),
     sa.Column("started_at", UtcTime),
     sa.Column("finished_at", UtcTime),
-    sa.Index("ix_jobs_claim", "status", "queue", "not_before"),
+    sa.Index("ix_jobs_claim", "status", "queue", "workspace_id", "kind"),
+    sa.Index("ix_jobs_workspace", "workspace_id", "id"),
 )
 
 sa.Index(
@@ -54,6 +58,20 @@ job_limits = sa.Table(
     sa.Column("workspace_id", sa.Text, primary_key=True),  # or `*`
     sa.Column("kind", sa.Text, primary_key=True),  # or `*`
     sa.Column("running", sa.Integer, nullable=False),
+)
+
+job_turns = sa.Table(
+    "job_turns",
+    metadata,
+    sa.Column("workspace_id", sa.Text, primary_key=True),
+    sa.Column("turn", sa.BigInteger, nullable=False),  # of its last claim; the lowest is next
+)
+
+job_schedule = sa.Table(
+    "job_schedule",
+    metadata,
+    sa.Column("kind", sa.Text, primary_key=True),
+    sa.Column("next_at", UtcTime, nullable=False),
 )
 
 workers = sa.Table(

@@ -62,6 +62,18 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("workspace_id", "kind", name=op.f("pk_job_limits")),
     )
     op.create_table(
+        "job_schedule",
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("next_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("kind", name=op.f("pk_job_schedule")),
+    )
+    op.create_table(
+        "job_turns",
+        sa.Column("workspace_id", sa.Text(), nullable=False),
+        sa.Column("turn", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("workspace_id", name=op.f("pk_job_turns")),
+    )
+    op.create_table(
         "jobs",
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("workspace_id", sa.Text(), nullable=False),
@@ -75,6 +87,9 @@ def upgrade() -> None:
         sa.Column("epoch", sa.Integer(), nullable=False),
         sa.Column("owner", sa.Text(), nullable=True),
         sa.Column("lease_until", sa.BigInteger(), nullable=True),
+        sa.Column("lease_s", sa.Float(), nullable=True),
+        sa.Column("beats", sa.Integer(), nullable=False),
+        sa.Column("waiting_since", sa.BigInteger(), nullable=False),
         sa.Column("not_before", sa.BigInteger(), nullable=False),
         sa.Column("cancel_requested_at", sa.BigInteger(), nullable=True),
         sa.Column("failures", sa.Integer(), nullable=False),
@@ -93,8 +108,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_jobs")),
     )
     with op.batch_alter_table("jobs", schema=None) as batch_op:
-        batch_op.create_index("ix_jobs_claim", ["status", "queue", "not_before"], unique=False)
+        batch_op.create_index("ix_jobs_claim", ["status", "queue", "workspace_id", "kind"], unique=False)
         batch_op.create_index(batch_op.f("ix_jobs_subject_id"), ["subject_id"], unique=False)
+        batch_op.create_index("ix_jobs_workspace", ["workspace_id", "id"], unique=False)
         batch_op.create_index(
             "uq_jobs_open",
             ["unique_key"],
@@ -621,10 +637,13 @@ def downgrade() -> None:
             sqlite_where=sa.text("status IN ('queued', 'running')"),
             postgresql_where=sa.text("status IN ('queued', 'running')"),
         )
+        batch_op.drop_index("ix_jobs_workspace")
         batch_op.drop_index(batch_op.f("ix_jobs_subject_id"))
         batch_op.drop_index("ix_jobs_claim")
 
     op.drop_table("jobs")
+    op.drop_table("job_turns")
+    op.drop_table("job_schedule")
     op.drop_table("job_limits")
     with op.batch_alter_table("idempotency_keys", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_idempotency_keys_created_at"))

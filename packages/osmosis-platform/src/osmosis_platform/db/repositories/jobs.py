@@ -1,0 +1,147 @@
+"""Jobs as a workspace sees them: put in, listed, cancelled. What workers write is in leases.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from osmosis_platform.db.database import UnitOfWork
+from osmosis_platform.db.tables.jobs import jobs
+from osmosis_platform.domain.job import OPEN, Failure, Fault, JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job as its row tells it.
+
+    Attributes:
+        epoch: Grows with each lease; a worker's writes carry the one it was given.
+        failures: Ends by an error that may pass.
+        crashes: Leases that were lost.
+        error: Of the last failure; kept while the job waits for its next try.
+    """
+
+    id: str
+    workspace_id: str
+    kind: str
+    queue: str
+    priority: int
+    subject_id: str | None
+    payload: Mapping[str, Any]
+    status: JobStatus
+    epoch: int
+    owner: str | None
+    not_before: datetime
+    cancel_requested_at: datetime | None
+    failures: int
+    max_failures: int
+    crashes: int
+    max_crashes: int
+    progress: Mapping[str, Any] | None
+    result: Mapping[str, Any] | None
+    error: Failure | None
+    traceparent: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+COLUMNS = [
+    jobs.c[name]
+    for name in (
+        "id workspace_id kind queue priority subject_id payload status epoch owner not_before cancel_requested_at failures "
+        "max_failures crashes max_crashes progress result error_code error_message error_fault traceparent created_at "
+        "started_at finished_at"
+    ).split()
+]
+
+
+def job_of(row: sa.RowMapping | Mapping[str, Any]) -> Job:
+    """The job of a row of `COLUMNS`."""
+    facts = dict(row)
+    code, message, fault = (facts.pop(name) for name in ("error_code", "error_message", "error_fault"))
+    error = None if code is None else Failure(code, message or "", cast("Fault", fault))
+    return Job(**facts | {"status": JobStatus(facts["status"]), "error": error})
+
+
+class JobRepository:
+    """Jobs of one workspace, or of `platform`."""
+
+    def __init__(self, work: UnitOfWork) -> None:
+        self._work = work
+
+    def add(self, workspace_id: str, values: Mapping[str, Any]) -> bool:
+        """Puts a job into the queue; False if an open one has its unique key."""
+        now = self._work.clock()
+        insert = (sqlite if self._work.dialect == "sqlite" else postgresql).insert
+        row = {"status": JobStatus.QUEUED, "created_at": now, "waiting_since": now, "not_before": now, **values}
+        statement = (
+            insert(jobs)
+            .values(workspace_id=workspace_id, **row)
+            .on_conflict_do_nothing(index_elements=[jobs.c.unique_key], index_where=jobs.c.status.in_(OPEN))
+        )
+        return self._work.execute(statement).rowcount == 1
+
+    def find_open(self, workspace_id: str, unique_key: str) -> str | None:
+        """The id of the open job with this key."""
+        mine = (jobs.c.workspace_id == workspace_id) & (jobs.c.unique_key == unique_key)
+        return self._work.execute(sa.select(jobs.c.id).where(mine, jobs.c.status.in_(OPEN))).scalar()
+
+    def get(self, workspace_id: str, job_id: str) -> Job | None:
+        """One job of this workspace."""
+        query = sa.select(*COLUMNS).where(jobs.c.workspace_id == workspace_id, jobs.c.id == job_id)
+        row = self._work.execute(query).mappings().one_or_none()
+        return None if row is None else job_of(row)
+
+    def page(
+        self,
+        workspace_id: str,
+        *,
+        limit: int,
+        offset: int,
+        statuses: Sequence[str] = (),
+        kind: str | None = None,
+        subject_id: str | None = None,
+    ) -> tuple[list[Job], int]:
+        """One page, newest first, and how many there are in all."""
+        wanted = [jobs.c.workspace_id == workspace_id]
+        if statuses:
+            wanted.append(jobs.c.status.in_(statuses))
+        if kind is not None:
+            wanted.append(jobs.c.kind == kind)
+        if subject_id is not None:
+            wanted.append(jobs.c.subject_id == subject_id)
+        query = sa.select(*COLUMNS).where(*wanted).order_by(jobs.c.id.desc()).limit(limit).offset(offset)
+        rows = self._work.execute(query).mappings().all()
+        total = offset + len(rows)
+        if len(rows) == limit or (offset and not rows):
+            total = self._work.execute(sa.select(sa.func.count()).select_from(jobs).where(*wanted)).scalar_one()
+        return [job_of(row) for row in rows], total
+
+    def cancel_queued(self, workspace_id: str, job_id: str) -> Job | None:
+        """Cancels a job that nobody runs; None if it is not (or not any more) queued here."""
+        now = self._work.clock()
+        statement = (
+            jobs.update()
+            .where(jobs.c.workspace_id == workspace_id, jobs.c.id == job_id, jobs.c.status == JobStatus.QUEUED)
+            .values(status=JobStatus.CANCELLED, cancel_requested_at=now, finished_at=now)
+            .returning(*COLUMNS)
+        )
+        row = self._work.execute(statement).mappings().one_or_none()
+        return None if row is None else job_of(row)
+
+    def request_cancel(self, workspace_id: str, job_id: str) -> Job | None:
+        """Asks the worker of a running job to stop; None if it is not running here."""
+        statement = (
+            jobs.update()
+            .where(jobs.c.workspace_id == workspace_id, jobs.c.id == job_id, jobs.c.status == JobStatus.RUNNING)
+            .values(cancel_requested_at=sa.func.coalesce(jobs.c.cancel_requested_at, self._work.clock()))
+            .returning(*COLUMNS)
+        )
+        row = self._work.execute(statement).mappings().one_or_none()
+        return None if row is None else job_of(row)

@@ -1,0 +1,1 @@
+"""The lease queue, its workers, and one module for each kind of job."""

@@ -1,0 +1,184 @@
+"""What a kind of job is: a function over a `JobContext`, found by name when first needed. The worker calls it.
+
+A handler must be able to run again: its worker may die at any moment, and then another one starts from the beginning with
+whatever was written under the fence. It raises `JobFailureError` for what it knows to be wrong; any other error counts as
+ours and is tried again. Its writes go through `context.write()`, which refuses a worker whose lease was taken over.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from osmosis_platform import crashpoints
+from osmosis_platform.db.database import UnitOfWork
+from osmosis_platform.db.repositories.jobs import Job
+from osmosis_platform.db.repositories.leases import LeaseRepository
+from osmosis_platform.domain.job import Failure, Fault
+from osmosis_platform.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from osmosis_platform.services import Services
+
+# kind: "module:function", imported when the first job of the kind runs. One line for each kind.
+KINDS: dict[str, str] = {
+    "jobs.sweep": "osmosis_platform.jobs.sweep:run",
+    "dataset.process": "osmosis_platform.jobs.dataset:process",
+    "repository.sync": "osmosis_platform.jobs.sync:run",
+}
+
+# kind: "module:function" that is called as `ended(work, job)` in the transaction that ends a job of the kind, however it
+# ends: also when it was cancelled before it ran, or when its workers died too often. There it settles what the job was for.
+ENDINGS: dict[str, str] = {}
+
+type Handler = Callable[[JobContext], Mapping[str, Any] | None]
+
+_OUTAGE_S = 60.0
+
+
+class JobFailureError(Exception):
+    """A handler's word that its job cannot succeed, or not now.
+
+    Args:
+        code: Stable, upper case.
+        message: The thing, the place, the remedy; no secrets.
+        fault: Whose it is.
+        retryable: Whether the same job may succeed later.
+    """
+
+    def __init__(self, code: str, message: str, *, fault: Fault = "infrastructure", retryable: bool = False) -> None:
+        super().__init__(message)
+        self.failure = Failure(code, message, fault, retryable)
+
+
+class JobInterruptedError(Exception):
+    """The job must stop here and now; a handler lets it pass."""
+
+
+class JobCancelledError(JobInterruptedError):
+    """Somebody cancelled the job."""
+
+
+class LeaseLostError(JobInterruptedError):
+    """Another worker has the job, or may have it; nothing was written."""
+
+
+class JobReleasedError(JobInterruptedError):
+    """This worker is shutting down; the job goes back into the queue and nothing counts against it."""
+
+
+@dataclass
+class JobContext:
+    """What a handler works with. Threads of a handler may share it.
+
+    Attributes:
+        services: The parts of this process.
+        job: The job, as it was claimed: `id`, `workspace_id`, `kind`, `subject_id`, `payload`, `epoch`, `failures`.
+        cpu_seconds: CPU time of child processes that the handler adds, for metering.
+    """
+
+    services: Services
+    job: Job
+    cpu_seconds: float = 0.0
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    lost: threading.Event = field(default_factory=threading.Event)
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def check(self) -> None:
+        """Call it between steps and in long loops: it costs nothing.
+
+        Raises:
+            JobCancelledError: Somebody cancelled the job.
+            LeaseLostError: Another worker has it.
+            JobReleasedError: This worker is shutting down.
+        """
+        if self.lost.is_set():
+            raise LeaseLostError
+        if self.cancelled.is_set():
+            raise JobCancelledError
+        if self.released.is_set():
+            raise JobReleasedError
+
+    @contextmanager
+    def write(self, *, durable: bool = False) -> Generator[UnitOfWork]:
+        """A transaction of this job: it commits if and only if the lease is still held when it does.
+
+        A database that is away is waited for up to a minute before the block starts.
+
+        Raises:
+            LeaseLostError: Another worker has the job, or it was released; nothing is written.
+            UnavailableError: The database did not come back, or left before the commit.
+        """
+        deadline = time.monotonic() + _OUTAGE_S
+        pause_s = 0.05
+        while True:
+            if self.lost.is_set():
+                raise LeaseLostError
+            entered = False
+            try:
+                with self.services.database.write(durable=durable) as work:
+                    if not LeaseRepository(work).hold(self.job.id, self.job.epoch):
+                        self.lost.set()
+                        raise LeaseLostError
+                    entered = True
+                    yield work
+                    crashpoints.reach("job.before-commit")
+                return
+            except UnavailableError:
+                if entered or time.monotonic() > deadline:
+                    raise
+                time.sleep(pause_s)
+                pause_s = min(2.0, pause_s * 2)
+
+    def progress(self, facts: Mapping[str, Any]) -> None:
+        """Says how far the job is, for whoever looks.
+
+        Raises:
+            LeaseLostError: Another worker has the job; nothing is written.
+        """
+        with self.services.database.write(durable=False) as work:
+            if not LeaseRepository(work).set_progress(self.job.id, self.job.epoch, facts):
+                self.lost.set()
+                raise LeaseLostError
+
+    def log(self, level: str, step: str, message: str, details: Mapping[str, Any] | None = None) -> None:
+        """Adds a line to the log of the job's subject, or of the job itself if it has none.
+
+        Raises:
+            LeaseLostError: Another worker has the job; nothing is written.
+        """
+        from osmosis_platform.events.log import LogLine, append_lines
+
+        with self.write() as work:
+            line = LogLine(at=work.clock(), level=level, step=step, message=message, details=details)
+            stream_id = self.job.subject_id or self.job.id
+            append_lines(work, self.job.workspace_id, stream_id, [line], epoch=self.job.epoch)
+
+
+def handler_of(kind: str) -> Handler:
+    """The handler of a kind.
+
+    Raises:
+        JobFailureError: This platform does not know the kind: a newer one put the job into the queue.
+    """
+    place = KINDS.get(kind)
+    if place is None:
+        message = f"This platform knows no jobs of kind {kind}; a newer version put it into the queue."
+        raise JobFailureError("KIND_UNKNOWN", message, retryable=True)
+    return _imported(place)
+
+
+def ended(work: UnitOfWork, job: Job) -> None:
+    """Lets the room of a job settle what it was for, in the transaction that ends it."""
+    if (place := ENDINGS.get(job.kind)) is not None:
+        _imported(place)(work, job)
+
+
+def _imported(place: str) -> Callable[..., Any]:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -12,6 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.tables.jobs import jobs
+from osmosis_platform.db.types import UtcTime
 from osmosis_platform.domain.job import OPEN, Failure, Fault, JobStatus
 
 
@@ -63,10 +64,11 @@ COLUMNS = [
 
 def job_of(row: sa.RowMapping | Mapping[str, Any]) -> Job:
     """The job of a row of `COLUMNS`."""
-    facts = dict(row)
+    facts: dict[str, Any] = dict(row)
     code, message, fault = (facts.pop(name) for name in ("error_code", "error_message", "error_fault"))
     error = None if code is None else Failure(code, message or "", cast("Fault", fault))
-    return Job(**facts | {"status": JobStatus(facts["status"]), "error": error})
+    facts |= {"status": JobStatus(facts["status"]), "error": error}
+    return Job(**facts)
 
 
 class JobRepository:
@@ -80,12 +82,8 @@ class JobRepository:
         now = self._work.clock()
         insert = (sqlite if self._work.dialect == "sqlite" else postgresql).insert
         row = {"status": JobStatus.QUEUED, "created_at": now, "waiting_since": now, "not_before": now, **values}
-        statement = (
-            insert(jobs)
-            .values(workspace_id=workspace_id, **row)
-            .on_conflict_do_nothing(index_elements=[jobs.c.unique_key], index_where=jobs.c.status.in_(OPEN))
-        )
-        return self._work.execute(statement).rowcount == 1
+        statement = insert(jobs).values(workspace_id=workspace_id, **row).on_conflict_do_nothing().returning(jobs.c.id)
+        return self._work.execute(statement).first() is not None
 
     def find_open(self, workspace_id: str, unique_key: str) -> str | None:
         """The id of the open job with this key."""
@@ -137,10 +135,11 @@ class JobRepository:
 
     def request_cancel(self, workspace_id: str, job_id: str) -> Job | None:
         """Asks the worker of a running job to stop; None if it is not running here."""
+        now = self._work.clock()
         statement = (
             jobs.update()
             .where(jobs.c.workspace_id == workspace_id, jobs.c.id == job_id, jobs.c.status == JobStatus.RUNNING)
-            .values(cancel_requested_at=sa.func.coalesce(jobs.c.cancel_requested_at, self._work.clock()))
+            .values(cancel_requested_at=sa.func.coalesce(jobs.c.cancel_requested_at, sa.literal(now, UtcTime())))
             .returning(*COLUMNS)
         )
         row = self._work.execute(statement).mappings().one_or_none()

@@ -13,6 +13,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.jobs import COLUMNS, Job, job_of
 from osmosis_platform.db.tables.jobs import job_limits, job_schedule, job_turns, jobs, workers
+from osmosis_platform.db.types import UtcTime
 from osmosis_platform.domain.job import FINAL, JobStatus, Limits, Verdict, due_bounds, next_turn
 
 # Names the lock under which PostgreSQL's claims and ends take turns; any number that nobody else uses.
@@ -119,9 +120,9 @@ class LeaseRepository:
 
     def leases(self) -> list[Lease]:
         """Every lease that is held."""
-        columns = jobs.c.id, jobs.c.epoch, jobs.c.beats, jobs.c.lease_until, jobs.c.lease_s
-        rows = self._work.execute(sa.select(*columns).where(jobs.c.status == JobStatus.RUNNING))
-        return [Lease(*row) for row in rows]
+        columns = jobs.c.id.label("job_id"), jobs.c.epoch, jobs.c.beats, jobs.c.lease_until, jobs.c.lease_s
+        rows = self._work.execute(sa.select(*columns).where(jobs.c.status == JobStatus.RUNNING)).mappings()
+        return [Lease(**row) for row in rows]
 
     def limits(self) -> Limits:
         """What may run at a time."""
@@ -139,9 +140,9 @@ class LeaseRepository:
         """How many open jobs there are by (queue, kind, status), for metrics."""
         columns = jobs.c.queue, jobs.c.kind, jobs.c.status
         rows = self._work.execute(
-            sa.select(*columns, sa.func.count()).where(jobs.c.status.not_in(FINAL)).group_by(*columns)
+            sa.select(*columns, sa.func.count().label("jobs")).where(jobs.c.status.not_in(FINAL)).group_by(*columns)
         )
-        return {(queue, kind, status): count for queue, kind, status, count in rows}
+        return {(row.queue, row.kind, row.status): row.jobs for row in rows}
 
     def begin_period(self, kind: str, every_s: float) -> bool:
         """Whether it is this caller who runs a periodic kind now: true for one caller in each period.
@@ -152,7 +153,7 @@ class LeaseRepository:
         next_at = now + timedelta(seconds=every_s)
         insert = (sqlite if self._work.dialect == "sqlite" else postgresql).insert
         first = insert(job_schedule).values(kind=kind, next_at=next_at).on_conflict_do_nothing()
-        if self._work.execute(first).rowcount == 1:
+        if self._work.execute(first.returning(job_schedule.c.kind)).first() is not None:
             return True
         due = (job_schedule.c.next_at <= now) | (job_schedule.c.next_at > next_at)
         statement = job_schedule.update().where(job_schedule.c.kind == kind, due).values(next_at=next_at)
@@ -193,8 +194,9 @@ class LeaseRepository:
 
     def _running(self) -> dict[tuple[str, str], int]:
         columns = jobs.c.workspace_id, jobs.c.kind
-        query = sa.select(*columns, sa.func.count()).where(jobs.c.status == JobStatus.RUNNING).group_by(*columns)
-        return {(workspace_id, kind): count for workspace_id, kind, count in self._work.execute(query)}
+        count = sa.func.count().label("jobs")
+        query = sa.select(*columns, count).where(jobs.c.status == JobStatus.RUNNING).group_by(*columns)
+        return {(row.workspace_id, row.kind): row.jobs for row in self._work.execute(query)}
 
     def _lease_first(
         self, queues: Sequence[str], workspace_id: str, kinds: Sequence[str], owner: str, lease_s: float
@@ -217,7 +219,7 @@ class LeaseRepository:
             .values(
                 status=JobStatus.RUNNING,
                 epoch=jobs.c.epoch + 1,
-                started_at=sa.func.coalesce(jobs.c.started_at, now),
+                started_at=sa.func.coalesce(jobs.c.started_at, sa.literal(now, UtcTime())),
                 **lease,
             )
             .returning(*COLUMNS)

@@ -1,0 +1,1 @@
+"""Hosted repositories, connected remotes, syncs and source snapshots."""

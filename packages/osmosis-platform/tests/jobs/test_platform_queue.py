@@ -10,17 +10,10 @@ from osmosis_platform.db.repositories.leases import LeaseRepository
 from osmosis_platform.db.tables.jobs import jobs as JOBS
 from osmosis_platform.domain.job import Failure, JobStatus, Verdict
 from osmosis_platform.errors import MissingError, TakenError
-from osmosis_platform.jobs import handler
 from osmosis_platform.jobs.lease import LeaseWatch, take_over
 from osmosis_platform.jobs.queue import enqueue, request_cancel
 
 A, B = "ws_" + "a" * 26, "ws_" + "b" * 26
-
-
-@pytest.fixture(autouse=True)
-def kinds(monkeypatch):
-    monkeypatch.setitem(handler.KINDS, "test.a", "nowhere:a")
-    monkeypatch.setitem(handler.KINDS, "test.b", "nowhere:b")
 
 
 def put(database, workspace=A, kind="test.a", payload=None, **options):

@@ -135,29 +135,51 @@ class JobContext:
                 time.sleep(pause_s)
                 pause_s = min(2.0, pause_s * 2)
 
-    def progress(self, facts: Mapping[str, Any]) -> None:
-        """Says how far the job is, for whoever looks.
+    def progress(self, facts: Mapping[str, Any], *, work: UnitOfWork | None = None) -> None:
+        """Says how far the job is, for whoever looks; within the transaction of `write()` if that is given.
 
         Raises:
             LeaseLostError: Another worker has the job; nothing is written.
         """
-        with self.services.database.write(durable=False) as work:
-            if not LeaseRepository(work).set_progress(self.job.id, self.job.epoch, facts):
-                self.lost.set()
-                raise LeaseLostError
+        if work is None:
+            with self.services.database.write(durable=False) as work:
+                self._set_progress(work, facts)
+        else:
+            self._set_progress(work, facts)
 
-    def log(self, level: str, step: str, message: str, details: Mapping[str, Any] | None = None) -> None:
+    def log(
+        self,
+        level: str,
+        step: str,
+        message: str,
+        details: Mapping[str, Any] | None = None,
+        *,
+        work: UnitOfWork | None = None,
+    ) -> None:
         """Adds a line to the log of the job's subject, or of the job itself if it has none.
 
         Raises:
             LeaseLostError: Another worker has the job; nothing is written.
         """
+        if work is None:
+            with self.write() as work:
+                self._append_line(work, level, step, message, details)
+        else:
+            self._append_line(work, level, step, message, details)
+
+    def _set_progress(self, work: UnitOfWork, facts: Mapping[str, Any]) -> None:
+        if not LeaseRepository(work).set_progress(self.job.id, self.job.epoch, facts):
+            self.lost.set()
+            raise LeaseLostError
+
+    def _append_line(
+        self, work: UnitOfWork, level: str, step: str, message: str, details: Mapping[str, Any] | None
+    ) -> None:
         from osmosis_platform.events.log import LogLine, append_lines
 
-        with self.write() as work:
-            line = LogLine(at=work.clock(), level=level, step=step, message=message, details=details)
-            stream_id = self.job.subject_id or self.job.id
-            append_lines(work, self.job.workspace_id, stream_id, [line], epoch=self.job.epoch)
+        line = LogLine(at=work.clock(), level=level, step=step, message=message, details=details)
+        stream_id = self.job.subject_id or self.job.id
+        append_lines(work, self.job.workspace_id, stream_id, [line], epoch=self.job.epoch)
 
 
 def handler_of(kind: str) -> Handler:

@@ -10,6 +10,7 @@ from fastapi import APIRouter, FastAPI
 
 from osmosis_platform.api import envelope
 from osmosis_platform.api.requests import RequestFrame
+from osmosis_platform.api.scope import show_actions
 from osmosis_platform.api.segments import KeepEncodedSlashes
 from osmosis_platform.services import Services
 
@@ -39,6 +40,7 @@ def create_app(services: Services) -> FastAPI:
     for name in ROUTERS:
         router: APIRouter = importlib.import_module(name).router
         app.include_router(router)
+    show_actions(app)
     app.add_middleware(KeepEncodedSlashes)
     app.add_middleware(RequestFrame, settings=services.settings)
     return app

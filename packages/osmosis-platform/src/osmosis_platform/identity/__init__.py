@@ -1,1 +1,1 @@
-"""Who is who: passwords, tokens, sessions, device logins, accounts, invitations. Routes and pages are in api."""
+"""Who somebody is: passwords, sessions, tokens, device logins, accounts. What they may do is in domain.permissions."""

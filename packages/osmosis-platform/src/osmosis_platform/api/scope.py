@@ -1,0 +1,354 @@
+"""Who asks and where: FastAPI dependencies that every route declares, with the action it performs.
+
+How to declare a route (the matrix test reads it, and OpenAPI shows it as `x-osmosis-action`):
+
+    /api/cli                          scope: Annotated[WorkspaceScope, allowed(Action.DATASETS_READ)]
+    /api/v1/workspaces/{workspace}/   scope: Annotated[WorkspaceScope, allowed_here(Action.DATASETS_READ)]
+    signed in, no workspace           actor: Annotated[Actor, allowed_caller(Action.TOKENS_READ)]
+    no credential                     dependencies=[open_to_all("why")]
+
+Each checks role and token scopes before the route runs; where the action depends on the body or on whose thing it is,
+declare the least and call `scope.require(Action.X, owner_id=...)` in the route too. What is allowed to whom is in
+domain.permissions; how credentials are found is in identity.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import structlog
+from fastapi import Depends, FastAPI, Header, Path, Request
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+
+from osmosis_platform.db.database import UnitOfWork
+from osmosis_platform.db.repositories.sessions import SessionRepository
+from osmosis_platform.db.repositories.tokens import TokenRepository
+from osmosis_platform.db.repositories.workspaces import SeenWorkspace, WorkspaceRepository
+from osmosis_platform.domain.actor import Actor
+from osmosis_platform.domain.permissions import Action, Role, authorize
+from osmosis_platform.errors import (
+    ForbiddenError,
+    InvalidRequestError,
+    MissingError,
+    ServiceError,
+    TakenError,
+    UnauthorizedError,
+)
+from osmosis_platform.identity.sessions import authenticate_session, is_csrf_token
+from osmosis_platform.identity.tokens import Authenticated, authenticate_token
+from osmosis_platform.services import Services
+
+log = structlog.get_logger(__name__)
+
+SESSION_COOKIE = "osmosis_session"
+CSRF_HEADER = "X-Osmosis-CSRF"
+_SAFE = {"GET", "HEAD", "OPTIONS"}
+_IDENTITY = re.compile(r"(?:[a-z0-9][a-z0-9.:_\-]*|\[[0-9a-f:.]+\](?::\d+)?)(/[a-z0-9._\-~]+)+")
+_IDENTITY_LIMIT = 400
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceScope:
+    """A member at work in a workspace.
+
+    Attributes:
+        actor: The person and the credential at hand.
+        workspace_name: As it is now, whatever name was asked for.
+        repository_id: Of the connected repository, if any.
+        repository_full_name: `owner/repo` of it.
+    """
+
+    actor: Actor
+    workspace_id: str
+    workspace_name: str
+    role: Role
+    repository_id: str | None = None
+    repository_full_name: str | None = None
+
+    def require(self, action: Action, *, owner_id: str | None = None) -> None:
+        """Lets the action pass or raises ForbiddenError.
+
+        Args:
+            action: What is asked.
+            owner_id: Whose thing it is, where that matters.
+        """
+        authorize(self.role, action, actor=self.actor, owner_id=owner_id)
+
+
+def services_of(request: Request) -> Services:
+    """The parts of this process."""
+    return request.app.state.services
+
+
+def client_ip(request: Request) -> str | None:
+    """Where the request came from; the server has applied trusted proxies already."""
+    return request.client.host if request.client else None
+
+
+def request_id(request: Request) -> str | None:
+    """The id of the request, as its answer and the log name it."""
+    return getattr(request.state, "request_id", None)
+
+
+async def caller(request: Request) -> Actor:
+    """The person behind a bearer token; for /api/v1 also behind a session cookie.
+
+    Raises:
+        UnauthorizedError: No credential, or one that does not count.
+        ForbiddenError: `CSRF`: a browser's write without the header that only our pages can make.
+    """
+    services = services_of(request)
+    header = request.headers.get("authorization")
+    place = {"ip": client_ip(request), "request_id": request_id(request)}
+    if header is None and not request.url.path.startswith("/api/cli"):
+        cookie = request.cookies.get(SESSION_COOKIE)
+        if cookie:
+            return await session_actor(request, cookie, check_csrf=request.method not in _SAFE)
+    if header is None:
+        message = "This needs a sign-in: send `Authorization: Bearer <token>`, or run `osmosis auth login`."
+        raise UnauthorizedError(message, code="AUTH_HEADER_MISSING", headers={"WWW-Authenticate": "Bearer"})
+    kind, _, text = header.strip().partition(" ")
+    text = text.strip()
+    if kind.lower() != "bearer" or not text:
+        message = "The Authorization header holds no bearer token; send `Authorization: Bearer <token>`."
+        raise UnauthorizedError(message, code="TOKEN_MISSING", headers={"WWW-Authenticate": "Bearer"})
+    found = await services.database.reading(lambda work: authenticate_token(work, text, **place))
+    await _note_use(services, found)
+    return found.actor
+
+
+async def session_actor(request: Request, cookie: str, *, check_csrf: bool) -> Actor:
+    """The person behind a session cookie.
+
+    Raises:
+        UnauthorizedError: `SESSION_OVER`.
+        ForbiddenError: `CSRF`.
+    """
+    services = services_of(request)
+    place = {"ip": client_ip(request), "request_id": request_id(request)}
+    found = await services.database.reading(lambda work: authenticate_session(work, cookie, **place))
+    if found is None:
+        raise UnauthorizedError("You are signed out; sign in again.", code="SESSION_OVER")
+    if check_csrf and not is_csrf_token(cookie, request.headers.get(CSRF_HEADER)):
+        message = f"This change did not come from a page of this platform ({CSRF_HEADER} is missing or wrong)."
+        raise ForbiddenError(message + " Reload the page and try again.", code="CSRF")
+    await _note_use(services, found)
+    return found.actor
+
+
+async def workspace_scope(
+    request: Request,
+    actor: Annotated[Actor, Depends(caller)],
+    x_osmosis_git: Annotated[str | None, Header(description="owner/repo of the connected repository.")] = None,
+    x_osmosis_workspace: Annotated[str | None, Header(description="Name of the workspace.")] = None,
+) -> WorkspaceScope:
+    """The workspace of /api/cli, by exactly one of the two headers (platform-api.md 2 and 3.3).
+
+    Raises:
+        InvalidRequestError: `GIT_SCOPE_HEADER_REQUIRED`, `GIT_SCOPE_HEADER_INVALID`, `WORKSPACE_SCOPE_HEADER_CONFLICT`.
+        MissingError: `GIT_REPOSITORY_NOT_CONNECTED`.
+        ForbiddenError: `GIT_REPOSITORY_ACCESS_DENIED`, `WORKSPACE_SCOPE_HEADER_ACCESS_DENIED`.
+        TakenError: `GIT_SCOPE_AMBIGUOUS`.
+    """
+    git, names = request.headers.getlist("x-osmosis-git"), request.headers.getlist("x-osmosis-workspace")
+    if len(git) + len(names) > 1:
+        message = "Send one of X-Osmosis-Git and X-Osmosis-Workspace, once; leave out --workspace, or leave the clone."
+        raise InvalidRequestError(message, code="WORKSPACE_SCOPE_HEADER_CONFLICT")
+    database = services_of(request).database
+    if x_osmosis_workspace is not None:
+        name = x_osmosis_workspace.strip()
+        return await database.reading(lambda work: scope_of_name(work, actor, name))
+    if x_osmosis_git is None:
+        message = "Say which workspace: work in a clone of its repository, or give --workspace NAME."
+        raise InvalidRequestError(message, code="GIT_SCOPE_HEADER_REQUIRED")
+    identity = x_osmosis_git.strip().lower()
+    return await database.reading(lambda work: scope_of_repository(work, actor, identity))
+
+
+async def workspace_in_path(
+    request: Request,
+    actor: Annotated[Actor, Depends(caller)],
+    workspace: Annotated[str, Path(description="Name, former name or id of the workspace.")],
+) -> WorkspaceScope:
+    """The workspace of /api/v1/workspaces/{workspace}/...; strangers learn nothing, not even that it exists.
+
+    Raises:
+        MissingError: There is none that this credential reaches.
+    """
+    found = await services_of(request).database.reading(
+        lambda work: WorkspaceRepository(work).seen_by_named(actor.user_id, workspace)
+    )
+    if found is None or not _is_reached(actor, found.id):
+        raise MissingError(
+            f"There is no workspace {workspace[:80]!r} that you are a member of. `GET /api/cli/workspaces` lists yours.",
+            code="WORKSPACE_NOT_FOUND",
+        )
+    return _scope(actor, found)
+
+
+def scope_of_name(work: UnitOfWork, actor: Actor, name: str) -> WorkspaceScope:
+    """The workspace of a name, former name or id.
+
+    Raises:
+        ForbiddenError: `WORKSPACE_SCOPE_HEADER_ACCESS_DENIED`: unknown, or not the caller's; nobody learns which.
+    """
+    found = WorkspaceRepository(work).seen_by_named(actor.user_id, name) if name else None
+    if found is None or not _is_reached(actor, found.id):
+        raise ForbiddenError(
+            f"There is no workspace {name[:80]!r} that you are a member of. Check --workspace; "
+            "the workspaces page lists yours.",
+            code="WORKSPACE_SCOPE_HEADER_ACCESS_DENIED",
+        )
+    return _scope(actor, found)
+
+
+def scope_of_repository(work: UnitOfWork, actor: Actor, identity: str) -> WorkspaceScope:
+    """The caller's workspace that is connected to a repository. The name is only a key: it proves nothing.
+
+    Raises:
+        InvalidRequestError: `GIT_SCOPE_HEADER_INVALID`.
+        MissingError: `GIT_REPOSITORY_NOT_CONNECTED`, also where only workspaces of others are connected.
+        ForbiddenError: `GIT_REPOSITORY_ACCESS_DENIED`: the token is for another workspace.
+        TakenError: `GIT_SCOPE_AMBIGUOUS`: several of the caller's workspaces are.
+    """
+    if len(identity) > _IDENTITY_LIMIT or not _IDENTITY.fullmatch(identity) or ".." in identity:
+        message = "X-Osmosis-Git must be the owner/repo of the clone's origin, lower-case and without .git."
+        raise InvalidRequestError(message, code="GIT_SCOPE_HEADER_INVALID")
+    found = WorkspaceRepository(work).seen_by_connected(actor.user_id, identity)
+    reached = [one for one in found if _is_reached(actor, one.id)]
+    if len(reached) > 1:
+        names = ", ".join(one.name for one in reached)
+        message = f"{identity} is connected to several of your workspaces ({names}); say which with --workspace NAME."
+        raise TakenError(message, code="GIT_SCOPE_AMBIGUOUS")
+    if reached:
+        return _scope(actor, reached[0])
+    if found:
+        message = f"This token is for another workspace than the one connected to {identity}; use another token."
+        raise ForbiddenError(message, code="GIT_REPOSITORY_ACCESS_DENIED")
+    message = f"No workspace of yours is connected to {identity}. Connect it on the workspace's Git page, "
+    raise MissingError(message + "or give --workspace NAME.", code="GIT_REPOSITORY_NOT_CONNECTED")
+
+
+def _scope(actor: Actor, seen: SeenWorkspace) -> WorkspaceScope:
+    return WorkspaceScope(actor, seen.id, seen.name, seen.role, seen.repository_id, seen.repository_full_name)
+
+
+def _is_reached(actor: Actor, workspace_id: str) -> bool:
+    return actor.only_workspace_id in {None, workspace_id}
+
+
+async def _note_use(services: Services, found: Authenticated) -> None:
+    """Writes when the credential was last used, at most once a minute; a busy or full database is no reason to fail."""
+    if not found.note_use:
+        return
+
+    def note(work: UnitOfWork) -> None:
+        actor = found.actor
+        if actor.token_id is not None:
+            TokenRepository(work).touch(actor.token_id)
+        elif actor.session_id is not None:
+            SessionRepository(work).touch(actor.session_id)
+
+    try:
+        await services.database.writing(note, durable=False)
+    except ServiceError as error:
+        log.warning("last use not noted", error=error.message)
+
+
+ServicesDep = Annotated[Services, Depends(services_of)]
+CallerDep = Annotated[Actor, Depends(caller)]
+ScopeDep = Annotated[WorkspaceScope, Depends(workspace_scope)]
+WorkspaceDep = Annotated[WorkspaceScope, Depends(workspace_in_path)]
+
+
+class Declared:
+    """What a route says of itself: an action, or why it is open. Its subclasses are callable as dependencies."""
+
+    action: Action | None = None
+    open_because: str | None = None
+
+
+class _InHeader(Declared):
+    def __init__(self, action: Action) -> None:
+        self.action = action
+
+    async def __call__(self, scope: ScopeDep) -> WorkspaceScope:
+        assert self.action is not None
+        scope.require(self.action)
+        return scope
+
+
+class _InPath(Declared):
+    def __init__(self, action: Action) -> None:
+        self.action = action
+
+    async def __call__(self, scope: WorkspaceDep) -> WorkspaceScope:
+        assert self.action is not None
+        scope.require(self.action)
+        return scope
+
+
+class _OfCaller(Declared):
+    def __init__(self, action: Action) -> None:
+        self.action = action
+
+    async def __call__(self, actor: CallerDep) -> Actor:
+        assert self.action is not None
+        authorize(None, self.action, actor=actor)
+        return actor
+
+
+class _Open(Declared):
+    def __init__(self, why: str) -> None:
+        self.open_because = why
+
+    async def __call__(self) -> None:
+        return None
+
+
+def allowed(action: Action) -> Any:
+    """For /api/cli: the workspace of the scope headers, if the caller may do this there. See the top of this file."""
+    return Depends(_InHeader(action))
+
+
+def allowed_here(action: Action) -> Any:
+    """For /api/v1/workspaces/{workspace}/...: that workspace, if the caller may do this there."""
+    return Depends(_InPath(action))
+
+
+def allowed_caller(action: Action) -> Any:
+    """For routes without a workspace: the caller, if the credential may do this."""
+    return Depends(_OfCaller(action))
+
+
+def open_to_all(why: str) -> Any:
+    """For routes that need no credential, or check one of their own: says why."""
+    return Depends(_Open(why))
+
+
+def declared(route: APIRoute) -> Declared | None:
+    """What a route declares of itself; None when its author forgot."""
+    return _find(route.dependant, lambda call: isinstance(call, Declared))
+
+
+def _find(dependant: Dependant, wanted: Callable[[Any], bool]) -> Any:
+    for child in dependant.dependencies:
+        if wanted(child.call):
+            return child.call
+        deeper = _find(child, wanted)
+        if deeper is not None:
+            return deeper
+    return None
+
+
+def show_actions(app: FastAPI) -> None:
+    """Writes what every route declares into the OpenAPI document; called once, after the routers are in."""
+    for route in app.routes:
+        said = declared(route) if isinstance(route, APIRoute) else None
+        if isinstance(route, APIRoute) and said is not None:
+            facts = {"x-osmosis-action": str(said.action)} if said.action else {"x-osmosis-open": said.open_because}
+            route.openapi_extra = {**(route.openapi_extra or {}), **facts}

@@ -1,0 +1,47 @@
+"""Single facts about this platform, each under a name: its id, the hash of the set-up token."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from osmosis_platform.db.database import UnitOfWork
+from osmosis_platform.db.inserts import insert
+from osmosis_platform.db.tables.identity import platform_facts
+
+
+class FactRepository:
+    """Names and texts."""
+
+    GLOBAL = "facts of the platform as a whole"
+
+    def __init__(self, work: UnitOfWork) -> None:
+        self._work = work
+
+    def find(self, name: str) -> str | None:
+        """The fact of a name."""
+        query = sa.select(platform_facts.c.value).where(platform_facts.c.name == name)
+        return self._work.execute(query).scalar_one_or_none()
+
+    def put(self, name: str, value: str) -> None:
+        """Writes a fact, over an older one."""
+        values = {"value": value, "updated_at": self._work.clock()}
+        statement = insert(self._work, platform_facts).values(name=name, **values)
+        keys = [platform_facts.c.name]
+        self._work.execute(statement.on_conflict_do_update(index_elements=keys, set_=values))
+
+    def put_first(self, name: str, value: str) -> str:
+        """Writes a fact unless there is one; what holds now, whoever was first."""
+        values = {"name": name, "value": value, "updated_at": self._work.clock()}
+        self._work.execute(insert(self._work, platform_facts).values(**values).on_conflict_do_nothing())
+        found = self.find(name)
+        assert found is not None
+        return found
+
+    def take(self, name: str, value: str) -> bool:
+        """Removes a fact if it is as given: true for exactly one of those who try."""
+        mine = (platform_facts.c.name == name, platform_facts.c.value == value)
+        return self._work.execute(sa.delete(platform_facts).where(*mine)).rowcount == 1
+
+    def drop(self, name: str) -> None:
+        """Removes a fact."""
+        self._work.execute(sa.delete(platform_facts).where(platform_facts.c.name == name))

@@ -46,7 +46,7 @@ class UnitOfWork:
         """`sqlite` or `postgresql`."""
         return self.connection.dialect.name
 
-    def execute(self, statement: sa.Executable, parameters: Any = None) -> sa.CursorResult[Any]:
+    def execute(self, statement: sa.Executable, parameters: Any = None) -> sa.CursorResult[*tuple[Any, ...]]:
         """Runs one statement in this transaction."""
         return self.connection.execute(statement, parameters)  # type: ignore[return-value]
 

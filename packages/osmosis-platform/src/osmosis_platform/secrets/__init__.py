@@ -1,0 +1,1 @@
+"""Encryption of what must stay secret, whose secret a run gets, and taking secrets out of texts."""

@@ -108,16 +108,24 @@ class Terminal:
         cwd: Where it runs.
         columns: Width of the terminal.
         env: Its environment; `TERM` is added.
+        binary: Another `osmosis` than ours.
     """
 
-    def __init__(self, *arguments: str, cwd: Path, columns: int = 100, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        cwd: Path,
+        columns: int = 100,
+        env: Mapping[str, str] | None = None,
+        binary: Path = OSMOSIS,
+    ) -> None:
         values = {**(environment(cwd) if env is None else env)}
         values.setdefault("TERM", "xterm-256color")
         self.raw = ""
         self.descriptor, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _TAKE_TERMINAL, str(OSMOSIS), *arguments],
+            [sys.executable, "-c", _TAKE_TERMINAL, str(binary), *arguments],
             cwd=cwd, env=values, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
         )  # fmt: skip
         os.close(theirs)

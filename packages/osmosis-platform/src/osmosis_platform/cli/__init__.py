@@ -1,0 +1,1 @@
+"""The `osmosis-platform` command: thin commands over ops, identity and db."""

@@ -1,0 +1,37 @@
+"""Where log lines go: text for a terminal, one JSON object a line otherwise; standard error, never a secret."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+from osmosis_platform.settings import Settings
+
+
+def configure_logs(settings: Settings) -> None:
+    """Sets up structlog, and routes the standard library's loggers through it."""
+    text = settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
+    level = getattr(logging, settings.log_level.upper())
+    shared = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    renderer = structlog.dev.ConsoleRenderer() if text else structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[*shared, structlog.processors.format_exc_info, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(max(level, logging.WARNING))  # other people's libraries speak when something is wrong

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -59,7 +59,7 @@ def root() -> None:
     """Osmosis, self-hosted: build, evaluate and train agents on your own machines."""
 
 
-def read_settings(**flags: object) -> Settings:
+def read_settings(**flags: Any) -> Settings:
     """The settings from flags that were given, variables and the file of the data directory.
 
     Raises:
@@ -70,7 +70,8 @@ def read_settings(**flags: object) -> Settings:
     from osmosis_platform.settings import SETTINGS_FILE, Settings
 
     try:
-        return Settings(**{name: value for name, value in flags.items() if value is not None})  # type: ignore[arg-type]
+        given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
+        return Settings(**given)
     except ValidationError as error:
         findings = []
         for finding in error.errors(include_input=False, include_url=False):

@@ -112,9 +112,9 @@ def _bootstrap(services: Services, bootstrap: Bootstrap) -> None:
         if _is_valid(work, bootstrap.token_file, user.id):
             return
         tokens = TokenRepository(work)
-        for token in tokens.all_of(user.id):  # of starts that were interrupted before the file was written
-            if token.name == _TOKEN_NAME and token.revoked_at is None:
-                tokens.revoke(token.id)
+        for token in tokens.of_user(user.id):  # of starts that were interrupted before the file was written
+            if token.name == _TOKEN_NAME:
+                tokens.revoke(user.id, token.id)
         expires_at = work.clock() + timedelta(days=services.settings.token_days)
         issued = issue_token(
             work, user.id, kind="personal", name=_TOKEN_NAME, scopes=[ALL_SCOPES], expires_at=expires_at

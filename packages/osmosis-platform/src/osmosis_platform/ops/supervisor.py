@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess
+from typing import cast
 
 import structlog
 
@@ -118,7 +119,7 @@ class Supervisor:
     def _look_after(self, children: list[_Child]) -> None:
         alive = {child.process.sentinel: child for child in children if child.process is not None}
         for sentinel in wait(list(alive), timeout=0.5):
-            child = alive[sentinel]  # type: ignore[index]
+            child = alive[cast(int, sentinel)]
             if self._stopping or child.process is None:
                 return
             child.process.join()

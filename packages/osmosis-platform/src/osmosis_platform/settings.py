@@ -49,6 +49,9 @@ class Settings(BaseSettings):
     s3_public_endpoint: str | None = Field(None, description="The store's URL as clients see it, if another.")
     s3_region: str | None = Field(None, description="Region; credentials come from the AWS variables.")
     url_lifetime_s: int = Field(3600, ge=60, le=604800, description="How long object URLs count.")
+    upload_part_bytes: int = Field(
+        64 << 20, ge=1024, le=5 << 30, description="Uploads over this size go in parts of it (S3: 5 MiB or more)."
+    )
 
     workers: int = Field(1, ge=0, le=64, description="Worker processes that `up` starts.")
     worker_slots: int = Field(2, ge=1, le=64, description="Jobs that one worker drives at a time.")

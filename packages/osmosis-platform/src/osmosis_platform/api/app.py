@@ -15,7 +15,13 @@ from osmosis_platform.api.segments import KeepEncodedSlashes
 from osmosis_platform.services import Services
 
 # Modules with a `router: APIRouter`. One line each, so that rooms add theirs without touching anything else.
-ROUTERS: tuple[str, ...] = ("osmosis_platform.api.health",)
+ROUTERS: tuple[str, ...] = ("osmosis_platform.api.health", "osmosis_platform.api.git",
+    "osmosis_platform.api.cli.rollouts",
+    "osmosis_platform.api.v1.repository",
+    "osmosis_platform.api.v1.rollouts",
+    "osmosis_platform.api.v1.webhooks",
+    "osmosis_platform.api.blobs",
+)
 
 
 def create_app(services: Services) -> FastAPI:

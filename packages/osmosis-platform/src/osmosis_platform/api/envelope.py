@@ -54,6 +54,11 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _fault_of_ours)
 
 
+def shown_path(path: str) -> str:
+    """The path as a log may hold it: an object URL is a credential."""
+    return f"{path[:9]}***" if path.startswith("/_blob/v1/") else path
+
+
 def _request_id(request: Request) -> str | None:
     return getattr(request.state, "request_id", None)
 
@@ -99,9 +104,9 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
     code = _BY_STATUS.get(error.status_code, "HTTP_ERROR")
     message = str(error.detail)
     if error.status_code == 404:
-        message = f"There is no {request.method} {request.url.path} on this platform."
+        message = f"There is no {request.method} {shown_path(request.url.path)} on this platform."
     elif error.status_code == 405:
-        message = f"{request.url.path} does not take {request.method}."
+        message = f"{shown_path(request.url.path)} does not take {request.method}."
     return error_response(error.status_code, code, message, headers=error.headers)
 
 
@@ -114,6 +119,6 @@ async def _os_error(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _fault_of_ours(request: Request, error: Exception) -> JSONResponse:
-    log.error("request failed", path=request.url.path, method=request.method, exc_info=error)
+    log.error("request failed", path=shown_path(request.url.path), method=request.method, exc_info=error)
     message = "The platform failed to answer; its log names the cause under this request id."
     return error_response(500, "INTERNAL", message, request_id=_request_id(request))

@@ -9,7 +9,7 @@ import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from osmosis_platform.api.envelope import error_response
+from osmosis_platform.api.envelope import error_response, shown_path
 from osmosis_platform.ids import new_id
 from osmosis_platform.settings import Settings
 
@@ -60,7 +60,7 @@ class RequestFrame:
             message = f"The body is over the limit of {self.limit} bytes."
             await error_response(413, "TOO_LARGE", message)(scope, receive, answer)
         finally:
-            facts: dict[str, Any] = {"method": scope["method"], "path": scope["path"], "status": status}
+            facts: dict[str, Any] = {"method": scope["method"], "path": shown_path(scope["path"]), "status": status}
             log.info("request", **facts, ms=round((time.perf_counter() - started) * 1000, 1), request_id=request_id)
 
     @staticmethod

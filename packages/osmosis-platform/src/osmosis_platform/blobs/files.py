@@ -195,18 +195,17 @@ class FileStore:
 
     def sweep(self, before: datetime) -> int:
         """See `BlobStore`."""
-        swept = 0
+        newest: dict[str, float] = {}
         with os.scandir(self.staging) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):
-                    # The record is the older of an upload's two files; parts that arrive change both.
-                    times = [entry.stat().st_mtime]
-                    if entry.name.endswith(".parts"):
-                        times.append(Path(entry.path).with_suffix(".data").stat().st_mtime)
-                    if max(times) < before.timestamp() and not self._busy.get(entry.name.partition(".")[0]):
-                        Path(entry.path).unlink()
-                        swept += entry.name.endswith(".parts")
-        return swept
+                    upload_id = entry.name.partition(".")[0]
+                    newest[upload_id] = max(newest.get(upload_id, 0.0), entry.stat().st_mtime)
+        stale = [one for one, changed in newest.items() if changed < before.timestamp() and one not in self._busy]
+        for upload_id in stale:
+            Staging(self.staging, upload_id).remove()
+            (self.staging / f"{upload_id}.tmp").unlink(missing_ok=True)
+        return len(stale)
 
     @contextmanager
     def part(self, claims: Claims) -> Generator[PartWriter]:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
+from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.repositories import Repository, RepositoryRepository
 from osmosis_platform.db.repositories.rollouts import RolloutRepository
 from osmosis_platform.db.repositories.syncs import Sync, SyncRepository
 from osmosis_platform.errors import InvalidRequestError, MissingError, ServiceError, UnavailableError
 from osmosis_platform.git import hosting, plumbing
 from osmosis_platform.git.discovery import Discovery
-from osmosis_platform.git.plumbing import Commit, RepositoryLimitError
+from osmosis_platform.git.plumbing import RepositoryLimitError
 
 if TYPE_CHECKING:
     from osmosis_platform.services import Services
@@ -39,15 +41,6 @@ class Resolved:
     commit_sha: str
     tree_sha: str
     branch: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Findings:
-    changed: Mapping[str, str]
-    gone: frozenset[str]
-    head: Commit | None
-    head_branch: str
-    count: int
 
 
 def sync_now(services: Services, workspace_id: str, repository_id: str, trigger: str) -> Sync:
@@ -77,7 +70,7 @@ def sync_now(services: Services, workspace_id: str, repository_id: str, trigger:
             waiting = syncs.find_pending(workspace_id, repository_id)
             sync = waiting or syncs.add(workspace_id, repository_id, trigger, status="syncing")
             if waiting is not None:
-                begun = {"status": "syncing", "started_at": work.clock(), "trigger": trigger}
+                begun = {"status": "syncing", "started_at": work.clock()}
                 sync = syncs.change(workspace_id, waiting.id, begun) or sync
         journal = _Journal(services, sync)
         try:
@@ -92,7 +85,9 @@ def sync_now(services: Services, workspace_id: str, repository_id: str, trigger:
 
 def _sync(services: Services, repository: Repository, sync: Sync, journal: _Journal) -> Sync:
     workspace_id = repository.workspace_id
-    path = bring(services, repository, journal.info)
+    path = bring(services, repository)
+    with services.database.read() as work:  # the first fetch learns the default branch
+        repository = RepositoryRepository(work).get(workspace_id, repository.id) or repository
     found = plumbing.branches(path)
     journal.info("branches", f"{len(found)} branches")
     with services.database.read() as work:
@@ -116,6 +111,7 @@ def _sync(services: Services, repository: Repository, sync: Sync, journal: _Jour
         count = len(discovery.rollouts_of(found[told])) if told in found else 0
     for name, reason in list(discovery.skipped.items())[:50]:
         journal.warn("rollouts", f"rollouts/{name} is not a rollout: {reason}")
+    journal.info("done", f"{len(changed)} branches moved, {len(gone)} went, {count} rollouts on {told}")
     with services.database.write() as work:
         repositories = RepositoryRepository(work)
         repositories.record_branches(workspace_id, repository.id, changed, gone)
@@ -125,7 +121,10 @@ def _sync(services: Services, repository: Repository, sync: Sync, journal: _Jour
         if head is not None:
             values |= {"commit_sha": head.sha, "author": head.author, "message": head.subject}
         done = SyncRepository(work).change(workspace_id, sync.id, values)
-    journal.info("done", f"{len(changed)} branches moved, {len(gone)} went, {count} rollouts on {told}")
+        if sync.trigger == "poll" and not changed and not gone and known:
+            SyncRepository(work).discard(workspace_id, sync.id)  # every five minutes: history would be nothing else
+        else:
+            journal.write(work)
     return done or sync
 
 
@@ -136,7 +135,7 @@ def _told_branch(default: str, found: Mapping[str, str], changed: Mapping[str, s
     return next(iter(changed))
 
 
-def bring(services: Services, repository: Repository, tell: object = None) -> Path:
+def bring(services: Services, repository: Repository) -> Path:
     """The repository on this machine's disk, up to date: a hosted one as it is, a remote one fetched.
 
     Raises:
@@ -236,27 +235,37 @@ def _find_commit(path: Path, repository: Repository, prefix: str) -> str:
 
 def _failed(services: Services, sync: Sync, journal: _Journal, code: str, message: str) -> Sync:
     message = message[:2000]
-    journal.write("error", "failed", message)
+    journal.error("failed", message)
     with services.database.write() as work:
         values = {"status": "failed", "error_code": code, "error_message": message, "finished_at": work.clock()}
-        return SyncRepository(work).change(sync.workspace_id, sync.id, values) or sync
+        syncs = SyncRepository(work)
+        newest, _ = syncs.page(sync.workspace_id, sync.repository_id, limit=2, offset=0)
+        done = syncs.change(sync.workspace_id, sync.id, values) or sync
+        if sync.trigger == "poll" and any(one.id != sync.id and one.error_code == code for one in newest):
+            syncs.discard(sync.workspace_id, sync.id)  # it is known to fail like this
+        else:
+            journal.write(work)
+        return done
 
 
 class _Journal:
-    """The log of a sync, in the stream of its id."""
+    """The log of a sync, kept until it ends and written with its outcome into the stream of its id."""
 
     def __init__(self, services: Services, sync: Sync) -> None:
-        self._services, self._sync = services, sync
+        self._clock, self._sync = services.clock, sync
+        self._lines: list[tuple[datetime, str, str, str]] = []
 
     def info(self, step: str, message: str) -> None:
-        self.write("info", step, message)
+        self._lines.append((self._clock(), "info", step, message))
 
     def warn(self, step: str, message: str) -> None:
-        self.write("warning", step, message)
+        self._lines.append((self._clock(), "warning", step, message))
 
-    def write(self, level: str, step: str, message: str) -> None:
+    def error(self, step: str, message: str) -> None:
+        self._lines.append((self._clock(), "error", step, message))
+
+    def write(self, work: UnitOfWork) -> None:
         from osmosis_platform.events.log import LogLine, append_lines
 
-        with self._services.database.write(durable=False) as work:
-            line = LogLine(at=work.clock(), level=level, step=step, message=message)
-            append_lines(work, self._sync.workspace_id, self._sync.id, [line])
+        lines = [LogLine(at=at, level=level, step=step, message=text) for at, level, step, text in self._lines]
+        append_lines(work, self._sync.workspace_id, self._sync.id, lines)

@@ -30,6 +30,7 @@ KINDS: dict[str, str] = {
     "jobs.sweep": "osmosis_platform.jobs.sweep:run",
     "dataset.process": "osmosis_platform.jobs.dataset:process",
     "repository.sync": "osmosis_platform.jobs.sync:run",
+    "repository.poll": "osmosis_platform.jobs.sync:poll",
 }
 
 # kind: "module:function" that is called as `ended(work, job)` in the transaction that ends a job of the kind, however it

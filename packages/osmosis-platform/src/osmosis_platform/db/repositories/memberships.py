@@ -35,7 +35,7 @@ class MembershipRepository:
         """Lets a person in; False if they are a member already, whose role stays."""
         values = {"workspace_id": workspace_id, "user_id": user_id, "role": str(role), "created_at": self._work.clock()}
         statement = insert(self._work, memberships).values(**values).on_conflict_do_nothing()
-        return self._work.execute(statement).rowcount == 1
+        return self._work.execute(statement.returning(memberships.c.user_id)).first() is not None
 
     def find(self, workspace_id: str, user_id: str) -> Member | None:
         """One member."""

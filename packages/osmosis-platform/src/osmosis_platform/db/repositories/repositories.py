@@ -152,6 +152,20 @@ class RepositoryRepository:
         )
         return {row["branch"]: row["commit_sha"] for row in self._work.execute(query).mappings()}
 
+    def has_branch(self, workspace_id: str, repository_id: str, branch: str) -> bool:
+        """Whether a branch is recorded."""
+        query = (
+            sa.select(sa.literal(1))
+            .select_from(repository_branches)
+            .join(repositories, repositories.c.id == repository_branches.c.repository_id)
+            .where(
+                repositories.c.workspace_id == workspace_id,
+                repositories.c.id == repository_id,
+                repository_branches.c.branch == branch,
+            )
+        )
+        return self._work.execute(query).scalar() is not None
+
     def record_branches(
         self, workspace_id: str, repository_id: str, changed: Mapping[str, str], gone: Iterable[str]
     ) -> None:
@@ -192,10 +206,7 @@ class RepositoryIndex:
         return bool(self._connected(identity, None))
 
     def _connected(self, identity: str, user_id: str | None) -> list[ConnectedWorkspace]:
-        wanted = identity.strip().lower().removesuffix(".git")
-        matches = repositories.c.identity == wanted
-        if ours := _OURS.fullmatch(wanted):
-            matches |= (repositories.c.kind == "hosted") & (repositories.c.identity == ours[1])
+        matches = is_named(identity)
         mine = (memberships.c.workspace_id == workspaces.c.id) & (memberships.c.user_id == user_id)
         query = (
             sa.select(
@@ -271,6 +282,15 @@ class RepositoryIndex:
             .order_by(repositories.c.id)
         )
         return [Repository(**row) for row in self._work.execute(query).mappings()]
+
+
+def is_named(identity: str) -> sa.ColumnElement[bool]:
+    """The condition that a repository is meant by what a client sends; see `RepositoryIndex.by_identity`."""
+    wanted = identity.strip().lower().removesuffix(".git")
+    matches = repositories.c.identity == wanted
+    if ours := _OURS.fullmatch(wanted):
+        matches |= (repositories.c.kind == "hosted") & (repositories.c.identity == ours[1])
+    return matches
 
 
 def _literal(text: str) -> str:

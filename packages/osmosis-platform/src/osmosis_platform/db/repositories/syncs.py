@@ -96,6 +96,11 @@ class SyncRepository:
         )
         return self._work.execute(statement).rowcount
 
+    def discard(self, workspace_id: str, sync_id: str) -> None:
+        """Drops a sync that told nothing new."""
+        table = repository_syncs
+        self._work.execute(table.delete().where(table.c.workspace_id == workspace_id, table.c.id == sync_id))
+
     def get(self, workspace_id: str, sync_id: str) -> Sync | None:
         """One sync of this workspace."""
         table = repository_syncs

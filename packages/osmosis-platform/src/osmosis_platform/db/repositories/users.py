@@ -52,8 +52,9 @@ class UserRepository:
         """
         user = User(new_id("us"), email, name, password_hash, is_administrator, self._work.clock(), None)
         values = {column.name: getattr(user, column.name) for column in COLUMNS}
-        added = self._work.execute(insert(self._work, users).values(**values).on_conflict_do_nothing())
-        if added.rowcount != 1:
+        # RETURNING tells on both databases; the row count of an INSERT is unknown on PostgreSQL.
+        statement = insert(self._work, users).values(**values).on_conflict_do_nothing().returning(users.c.id)
+        if self._work.execute(statement).first() is None:
             raise TakenError(f"There is a user {email} already; sign in, or choose another address.", field="email")
         return user
 

@@ -64,8 +64,8 @@ class WorkspaceRepository:
         self._refuse_taken(name, None)
         workspace = Workspace(new_id("ws"), name, timezone, False, created_by, self._work.clock())
         values = {column.name: getattr(workspace, column.name) for column in COLUMNS} | {"name_key": name.lower()}
-        added = self._work.execute(insert(self._work, workspaces).values(**values).on_conflict_do_nothing())
-        if added.rowcount != 1:
+        statement = insert(self._work, workspaces).values(**values).on_conflict_do_nothing().returning(workspaces.c.id)
+        if self._work.execute(statement).first() is None:
             raise _taken(name)
         return workspace
 

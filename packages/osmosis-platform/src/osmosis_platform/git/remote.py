@@ -1,0 +1,249 @@
+"""Connected remotes: reading their URL, and mirroring their branches into a bare repository of ours."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from osmosis_ai.errors import ValidationError
+from osmosis_ai.workspace.repository import parse_origin
+
+from osmosis_platform.db.repositories.repositories import Repository, RepositoryRepository
+from osmosis_platform.errors import InvalidRequestError, ServiceError
+from osmosis_platform.git import hosting
+from osmosis_platform.git.address import pin
+from osmosis_platform.git.command import GitCommandError, GitTimeoutError, run
+from osmosis_platform.git.credentials import handed, open_credential
+from osmosis_platform.git.plumbing import RepositoryLimitError
+
+if TYPE_CHECKING:
+    from osmosis_platform.services import Services
+    from osmosis_platform.settings import Settings
+
+FETCH_S = 600.0
+_ASK_S = 60.0
+_PORTS = {"https": 443, "http": 80, "ssh": 22}
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?|[0-9A-Fa-f:.]+")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_URL_LENGTH = 500
+_SYMREF = re.compile(r"ref: refs/heads/(\S+)\tHEAD")
+
+# What git and ssh say, as codes; the first that fits. Texts of git 2.30 to 2.50 in the C locale.
+_SAID: tuple[tuple[str, str, str], ...] = (
+    (r"redirect", "REMOTE_REDIRECTS", "it answers with a redirect; connect the URL it redirects to"),
+    (r"Authentication failed|could not read (Username|Password)|\b40[13]\b|Permission denied|access denied|Access denied",
+     "REMOTE_DENIED", "it refuses the credential; check the token, or add the deploy key there"),
+    (r"not found|\b404\b|does not appear to be a git repository|does not exist",
+     "REMOTE_NOT_FOUND", "it has no such repository, or hides it from this credential"),
+    (r"Host key verification failed|REMOTE HOST IDENTIFICATION", "REMOTE_HOST_KEY", "its host key is not the known one"),
+    (r"File too large|SIGXFSZ|signal 25|exceeds maximum", "REMOTE_TOO_LARGE", "it is larger than this platform takes"),
+    (r"fsck error|error in object|bad object|missingEmail|badTree|object .* is corrupt",
+     "REMOTE_BROKEN", "it holds objects that git's checks refuse"),
+    (r"Could not resolve|Failed to connect|Connection refused|Connection timed out|timed out|No route|unable to access"
+     r"|Connection reset|Connection closed|early EOF|SSL|TLS",
+     "REMOTE_UNREACHABLE", "it does not answer"),
+)  # fmt: skip
+
+
+class RemoteError(ServiceError):
+    """A connected remote cannot be fetched; `code` says why."""
+
+    status = 502
+    code = "REMOTE_FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """Where a remote is.
+
+    Attributes:
+        url: Without credentials; for ssh with the user.
+        identity: What clients send for a clone of it.
+        full_name: Its path on the host.
+        host: Without brackets.
+    """
+
+    url: str
+    scheme: str
+    host: str
+    port: int
+    identity: str
+    full_name: str
+
+
+def parse_remote(url: str, settings: Settings) -> Remote:
+    """Reads a remote's URL: https and ssh (also scp-like); plain http only where private remotes are allowed.
+
+    Raises:
+        InvalidRequestError: `REMOTE_URL_INVALID`: another scheme, credentials in it, or no repository of a host.
+    """
+    text = url.strip()
+    if len(text) > _URL_LENGTH:
+        raise _bad_url(f"it is longer than {_URL_LENGTH} characters")
+    try:
+        origin = parse_origin(text, any_host=True)
+    except ValidationError as error:
+        raise _bad_url(str(error)) from None
+    parts = urlsplit(origin.remote_url)
+    if "://" in text:
+        given = urlsplit(text)
+        if given.password is not None or (given.username and given.scheme.lower() != "ssh"):
+            raise _bad_url("it holds credentials; send the token in its own field")
+        if given.query or given.fragment:
+            raise _bad_url("it has a query or a fragment")
+    allowed = ("https", "ssh", "http") if settings.allow_private_remotes else ("https", "ssh")
+    if parts.scheme not in allowed:
+        raise _bad_url(f"its scheme must be {' or '.join(allowed)}")
+    host, user = parts.hostname or "", parts.username
+    if not _HOST.fullmatch(host) or (user is not None and not _USER.fullmatch(user)):
+        raise _bad_url("its host or user is malformed")
+    path = parts.path if parts.path.startswith("/") else f"/{parts.path}"
+    netloc = parts.netloc if parts.scheme != "ssh" or user else f"git@{parts.netloc}"
+    full_name = path.strip("/").removesuffix(".git")
+    return Remote(
+        url=f"{parts.scheme}://{netloc}{path}",
+        scheme=parts.scheme,
+        host=host,
+        port=parts.port or _PORTS[parts.scheme],
+        identity=origin.identity,
+        full_name=full_name,
+    )
+
+
+def _bad_url(reason: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"The remote URL cannot be used: {reason}. Give https://host/owner/repo.git or git@host:owner/repo.git.",
+        code="REMOTE_URL_INVALID",
+        field="url",
+    )
+
+
+def fetch(services: Services, repository: Repository) -> Path:
+    """Brings the mirror of a remote up to date: its branches only, no tags, no submodules, no large-file contents.
+
+    The caller holds the repository's lock.
+
+    Raises:
+        RemoteError: It cannot be reached, refuses, or is too large; the code says which.
+        AddressRefusedError: Its host is where the platform must not connect to.
+    """
+    settings = services.settings
+    assert repository.remote_url is not None
+    remote = parse_remote(repository.remote_url, settings)
+    with services.database.write() as work:  # unsealing may note the key's use
+        credential = open_credential(services.vault, work, repository)
+    address = pin(remote.host, remote.port, allow_private=settings.allow_private_remotes)
+    path = _mirror(services, repository)
+    is_ssh = remote.scheme == "ssh"
+    config = [f"protocol.{remote.scheme}.allow=always", "http.proxy=", "http.lowSpeedLimit=100", "http.lowSpeedTime=60"]
+    if not is_ssh:
+        shown = f"[{address}]" if ":" in address else address
+        config.append(f"http.curloptResolve={remote.host}:{remote.port}:{shown}")
+    with handed(
+        credential, is_ssh=is_ssh, host=remote.host, address=address, known_hosts=repository.known_hosts
+    ) as access:
+
+        def ask(*arguments: str, timeout_s: float) -> bytes:
+            try:
+                return run(
+                    arguments,
+                    repository=path,
+                    config=config,
+                    env=access.environment,
+                    pass_fds=access.descriptors,
+                    prefix=_limited(settings.max_push_bytes),
+                    timeout_s=timeout_s,
+                )
+            except GitTimeoutError:
+                message = f"{remote.url} did not deliver within {timeout_s:.0f} s; try again, or make it smaller."
+                raise RemoteError(message, code="REMOTE_TIMEOUT") from None
+            except GitCommandError as error:
+                hidden = credential.secret if credential else None
+                raise _translated(remote, error.message, hidden) from None
+
+        refspec = "+refs/heads/*:refs/heads/*"
+        options = ("--quiet", "--prune", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--force")
+        ask("fetch", *options, "--no-auto-maintenance", "--", remote.url, refspec, timeout_s=FETCH_S)
+        learnt = access.known_hosts.read_text() if access.known_hosts and not repository.known_hosts else ""
+    if (size := _size(path)) > 2 * settings.max_push_bytes:
+        shutil.rmtree(path, ignore_errors=True)
+        message = f"{remote.url} takes {size} bytes here; the limit is {2 * settings.max_push_bytes}."
+        raise RepositoryLimitError(message, code="REMOTE_TOO_LARGE")
+    if repository.last_synced_at is None or learnt:
+        _learn(services, repository, remote, learnt)
+    return path
+
+
+def default_branch_of(services: Services, repository: Repository) -> str | None:
+    """What the remote's HEAD names; None if it does not say. Asked once, after the first fetch."""
+    settings = services.settings
+    assert repository.remote_url is not None
+    remote = parse_remote(repository.remote_url, settings)
+    with services.database.write() as work:
+        credential = open_credential(services.vault, work, repository)
+    address = pin(remote.host, remote.port, allow_private=settings.allow_private_remotes)
+    is_ssh = remote.scheme == "ssh"
+    config = [f"protocol.{remote.scheme}.allow=always", "http.proxy="]
+    if not is_ssh:
+        shown = f"[{address}]" if ":" in address else address
+        config.append(f"http.curloptResolve={remote.host}:{remote.port}:{shown}")
+    with handed(
+        credential, is_ssh=is_ssh, host=remote.host, address=address, known_hosts=repository.known_hosts
+    ) as access:
+        try:
+            output = run(
+                ["ls-remote", "--symref", "--", remote.url, "HEAD"],
+                config=config,
+                env=access.environment,
+                pass_fds=access.descriptors,
+                timeout_s=_ASK_S,
+            )
+        except GitCommandError:
+            return None
+    found = _SYMREF.search(output.decode("utf-8", "replace"))
+    return found[1] if found else None
+
+
+def _learn(services: Services, repository: Repository, remote: Remote, hosts: str) -> None:
+    values: dict[str, str] = {}
+    if repository.last_synced_at is None and (branch := default_branch_of(services, repository)):
+        values["default_branch"] = branch
+    if hosts:
+        values["known_hosts"] = hosts
+    if values:
+        with services.database.write() as work:
+            RepositoryRepository(work).change(repository.workspace_id, repository.id, values)
+
+
+def _mirror(services: Services, repository: Repository) -> Path:
+    path = hosting.place(services.settings, repository.id)
+    if not path.is_dir():
+        hosting.root(services.settings).mkdir(mode=0o700, parents=True, exist_ok=True)
+        building = path.with_name(f".building-{path.name}-{time.monotonic_ns()}")
+        hosting.init(building)
+        building.rename(path)
+    return path
+
+
+def _limited(max_bytes: int) -> tuple[str, ...]:
+    """A shell that lets no file grow beyond a size: git's fetch has no such limit of its own."""
+    blocks = max(1, max_bytes // 512)
+    return ("/bin/sh", "-c", f'ulimit -f {blocks}; exec "$@"', "sh")
+
+
+def _size(path: Path) -> int:
+    return sum(file.lstat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def _translated(remote: Remote, said: str, secret: str | None) -> RemoteError:
+    if secret:
+        said = said.replace(secret, "***")
+    found = (entry for entry in _SAID if re.search(entry[0], said))
+    _, code, meaning = next(found, ("", "REMOTE_FAILED", "git failed"))
+    last = said.strip().splitlines()[-1][:300] if said.strip() else ""
+    return RemoteError(f"{remote.url} cannot be fetched: {meaning}. Git says: {last}", code=code)

@@ -1,0 +1,270 @@
+"""The git host through a real server and the real git: clone, push, who may, and what is refused."""
+
+import asyncio
+import gzip
+import os
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from osmosis_platform.db.repositories.tokens import TokenRepository
+from osmosis_platform.git.backend import GitExchange, parse_cgi_head
+from osmosis_platform.identity.tokens import issue_token
+from real_git import git
+
+
+@pytest.fixture
+def database_url(tmp_path):
+    """What streams does not depend on the database."""
+    return f"sqlite:///{tmp_path / 'platform.sqlite3'}"
+
+
+def test_a_clone_holds_the_template_and_a_push_comes_back(clone_url, tmp_path, lab):
+    git("clone", "-q", clone_url("owner"), tmp_path / "a")
+    for place in ("rollouts", "configs/training", "configs/eval", "data", "AGENTS.md", ".gitignore"):
+        assert (tmp_path / "a" / place).exists(), place
+    assert not (tmp_path / "a" / "scaffold").exists()
+    (tmp_path / "a/data/new.jsonl").write_text("{}\n")
+    git("add", "-A", cwd=tmp_path / "a")
+    git("commit", "-qm", "Add data", cwd=tmp_path / "a")
+    git("push", "-q", cwd=tmp_path / "a")
+    git("clone", "-q", clone_url("viewer"), tmp_path / "b")
+    assert (tmp_path / "b/data/new.jsonl").read_text() == "{}\n"
+    assert lab.branches() == {"main": git("rev-parse", "HEAD", cwd=tmp_path / "a")}
+
+
+def test_a_pack_of_many_megabytes_streams_both_ways(clone_url, tmp_path):
+    git("clone", "-q", clone_url(), tmp_path / "a")
+    content = os.urandom(24 << 20)
+    (tmp_path / "a/blob.bin").write_bytes(content)
+    git("add", "-A", cwd=tmp_path / "a")
+    git("commit", "-qm", "Add a large file", cwd=tmp_path / "a")
+    git("push", "-q", cwd=tmp_path / "a")
+    git("clone", "-q", clone_url(), tmp_path / "b")
+    assert (tmp_path / "b/blob.bin").read_bytes() == content
+
+
+@pytest.mark.parametrize("version", ["0", "1", "2"])
+def test_every_protocol_version_is_served(clone_url, version):
+    line = git("-c", f"protocol.version={version}", "ls-remote", clone_url(), "refs/heads/main")
+    assert line.endswith("refs/heads/main")
+
+
+def test_a_bearer_token_serves_as_well(server, lab):
+    header = f"Authorization: Bearer {lab.tokens['viewer']}"
+    assert git("-c", f"http.extraHeader={header}", "ls-remote", f"{server.url}/git/lab/lab.git")
+
+
+def test_a_viewer_reads_and_does_not_push(clone_url, tmp_path, lab):
+    git("clone", "-q", clone_url("viewer"), tmp_path / "a")
+    git("commit", "-q", "--allow-empty", "-m", "No", cwd=tmp_path / "a")
+    before = lab.branches()
+    said = git("push", cwd=tmp_path / "a", status=1)
+    assert "403" in said
+    assert lab.branches() == before
+
+
+@pytest.mark.parametrize(
+    ("who", "path"), [("stranger", "lab/lab"), ("member", "lab/other"), ("member", "elsewhere/lab")]
+)
+def test_what_is_not_yours_is_not_there(clone_url, who, path):
+    assert "not found" in git("ls-remote", clone_url(who, path), status=1)
+
+
+def test_a_token_of_another_workspace_does_not_reach(clone_url, services, lab):
+    with services.database.write() as work:
+        other = issue_token(
+            work, lab.users["owner"], kind="personal", name="t", scopes=["all"], expires_at=None,
+            workspace_id="ws_00000000000000000000000000",
+        )  # fmt: skip
+    assert "not found" in git("ls-remote", clone_url(token=other.secret), status=1)
+
+
+def test_scopes_of_a_token_count(clone_url, services, lab, tmp_path):
+    with services.database.write() as work:
+        reader = issue_token(work, lab.users["owner"], kind="personal", name="t", scopes=["git:read"], expires_at=None)
+    git("clone", "-q", clone_url(token=reader.secret), tmp_path / "a")
+    git("commit", "-q", "--allow-empty", "-m", "No", cwd=tmp_path / "a")
+    assert "403" in git("push", cwd=tmp_path / "a", status=1)
+
+
+def test_no_credential_is_asked_for_one(server):
+    answer = httpx.get(f"{server.url}/git/lab/lab.git/info/refs?service=git-upload-pack")
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Basic realm=")
+    assert answer.json()["code"] == "AUTH_HEADER_MISSING"
+
+
+def test_a_revoked_token_is_refused_at_once(server, services, lab):
+    place = f"{server.url}/git/lab/lab.git/info/refs?service=git-upload-pack"
+    with services.database.write() as work:
+        token = issue_token(work, lab.users["owner"], kind="personal", name="t", scopes=["all"], expires_at=None)
+    assert httpx.get(place, auth=("any", token.secret)).status_code == 200
+    with services.database.write() as work:
+        TokenRepository(work).revoke(lab.users["owner"], token.id)
+    answer = httpx.get(place, auth=("any", token.secret))
+    assert (answer.status_code, answer.json()["code"]) == (401, "TOKEN_REVOKED")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "lab/lab.git/config",
+        "lab/lab.git/HEAD",
+        "lab/lab.git/objects/info/packs",
+        "lab/..%2f..%2flab.git/info/refs?service=git-upload-pack",
+        "lab/%2e%2e/lab.git/info/refs?service=git-upload-pack",
+        "lab/lab%00.git/info/refs?service=git-upload-pack",
+        "lab/lab.git/info/refs%0a?service=git-upload-pack",
+        "-lab/lab.git/info/refs?service=git-upload-pack",
+        "lab/lab/info/refs?service=git-upload-pack",
+        "lab/lab.git.git/info/refs?service=git-upload-pack",
+    ],
+)
+def test_odd_paths_are_not_found(server, lab, path):
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        token = httpx.BasicAuth("any", lab.tokens["owner"])._auth_header
+        request = f"GET /git/{path} HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\nConnection: close\r\n\r\n"
+        connection.sendall(request.encode())
+        assert b" 404 " in connection.recv(4096).split(b"\r\n", 1)[0]
+
+
+@pytest.mark.parametrize("query", ["", "service=git-upload-archive", "service=git-upload-pack&x=1"])
+def test_only_the_smart_protocol_is_served(server, lab, query):
+    place = f"{server.url}/git/lab/lab.git/info/refs?{query}"
+    answer = httpx.get(place, auth=("any", lab.tokens["owner"]))
+    assert (answer.status_code, answer.json()["code"]) == (400, "GIT_DUMB_PROTOCOL")
+
+
+def test_a_gzip_body_is_understood(server, lab):
+    """Git compresses requests with many `have` lines."""
+    head = lab.branches()["main"]
+    want = f"want {head}\n"
+    body = f"{len(want) + 4:04x}{want}00000009done\n".encode()
+    answer = httpx.post(
+        f"{server.url}/git/lab/lab.git/git-upload-pack",
+        content=gzip.compress(body),
+        headers={"Content-Type": "application/x-git-upload-pack-request", "Content-Encoding": "gzip"},
+        auth=("any", lab.tokens["viewer"]),
+    )
+    assert answer.status_code == 200
+    assert answer.content.startswith(b"0008NAK\nPACK")
+
+
+def test_a_push_over_the_limit_is_refused_and_leaves_nothing(clone_url, services, tmp_path, lab):
+    object.__setattr__(services, "settings", services.settings.model_copy(update={"max_push_bytes": 1 << 20}))
+    git("clone", "-q", clone_url(), tmp_path / "a")
+    (tmp_path / "a/blob.bin").write_bytes(os.urandom(3 << 20))
+    git("add", "-A", cwd=tmp_path / "a")
+    git("commit", "-qm", "Too large", cwd=tmp_path / "a")
+    before = lab.branches()
+    said = git("push", cwd=tmp_path / "a", status=1)
+    assert "exceeds maximum" in said or "413" in said or "hung up" in said
+    git("-C", lab.path, "fsck", "--no-dangling")
+    assert git("-C", lab.path, "rev-parse", "main") == before["main"]
+
+
+def test_a_client_that_leaves_ends_its_git_process(server, lab):
+    token = httpx.BasicAuth("any", lab.tokens["owner"])._auth_header
+    connection = socket.create_connection(("127.0.0.1", server.port))
+    head = (
+        "POST /git/lab/lab.git/git-receive-pack HTTP/1.1\r\nHost: x\r\n"
+        f"Authorization: {token}\r\nContent-Type: application/x-git-receive-pack-request\r\n"
+        "Content-Length: 1000000\r\n\r\n"
+    )
+    connection.sendall(head.encode() + b"0094")
+    assert _until(lambda: _processes(lab.path.name), True)
+    connection.close()
+    assert _until(lambda: _processes(lab.path.name), False)
+
+
+def test_hooks_in_a_repository_never_run(clone_url, tmp_path, lab):
+    hooks = lab.path / "hooks"
+    hooks.mkdir()
+    (hooks / "post-receive").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    (hooks / "post-receive").chmod(0o755)
+    git("clone", "-q", clone_url(), tmp_path / "a")
+    git("commit", "-q", "--allow-empty", "-m", "Hello", cwd=tmp_path / "a")
+    git("push", "-q", cwd=tmp_path / "a")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_published_clients_arrangement_works(server, lab, tmp_path):
+    """Cloned under `insteadOf` in the environment: origin stays github.com, and a push goes to us (evidence 4.1)."""
+    base = f"http://anyone:{lab.tokens['owner']}@127.0.0.1:{server.port}/git/"
+    env = {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"url.{base}.insteadOf",
+        "GIT_CONFIG_VALUE_0": "https://github.com/",
+    }
+    clone = tmp_path / "a"
+    git("clone", "-q", "https://github.com/lab/lab.git", clone, env=env)
+    assert git("remote", "get-url", "origin", cwd=clone) == "https://github.com/lab/lab.git"
+    git("remote", "set-url", "--push", "origin", f"{base}lab/lab.git", cwd=clone)
+    git("commit", "-q", "--allow-empty", "-m", "From the clone", cwd=clone)
+    git("push", "-q", "origin", "main", cwd=clone)
+    assert git("remote", "get-url", "origin", cwd=clone) == "https://github.com/lab/lab.git"
+    assert lab.branches()["main"] == git("rev-parse", "HEAD", cwd=clone)
+
+
+def test_many_clients_at_once_wait_for_a_free_process(server, services, clone_url, tmp_path):
+    object.__setattr__(services, "settings", services.settings.model_copy(update={"git_processes": 2}))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: git("clone", "-q", clone_url(), tmp_path / f"c{n}"), range(8)))
+
+
+def test_a_cgi_head_passes_only_what_clients_need():
+    head = b"Status: 403 Forbidden\r\nContent-Type: text/plain\r\nX-Inner: secret\r\n\r\n"
+    assert parse_cgi_head(head) == (403, [(b"content-type", b"text/plain")])
+    assert parse_cgi_head(b"Content-Type: a/b\r\n\r\n")[0] == 200
+
+
+async def test_silence_ends_an_exchange(lab):
+    exchange = GitExchange(
+        repository=lab.path, operation="git-receive-pack", query="", user="u", max_push_bytes=1000, idle_s=0.3
+    )
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "headers": [(b"content-type", b"application/x-git-receive-pack-request"), (b"content-length", b"100")],
+    }
+    received, sent = [], []
+
+    async def receive():
+        if not received:
+            received.append(1)
+            return {"type": "http.request", "body": b"0094", "more_body": True}
+        await asyncio.sleep(60)
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+
+    started = time.monotonic()
+    await exchange.serve(scope, receive, send)
+    assert time.monotonic() - started < 10
+    assert not any(message.get("more_body") is False for message in sent)  # the answer is cut, so that git knows
+    assert not _processes(lab.path.name)
+
+
+def _processes(name):
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/environ", "rb") as file:
+                    environ = file.read()
+                if name.encode() in environ and b"GIT_PROJECT_ROOT" in environ:
+                    found.append(int(entry))
+            except OSError:
+                continue
+    return found
+
+
+def _until(look, wanted, limit_s=10.0):
+    end = time.monotonic() + limit_s
+    while bool(look()) != wanted and time.monotonic() < end:
+        time.sleep(0.05)
+    return bool(look()) == wanted

@@ -39,6 +39,7 @@ class UnitOfWork:
     def __init__(self, connection: Connection, clock: Clock) -> None:
         self.connection = connection
         self.clock = clock
+        self._before_commit: list[Callable[[], None]] = []
         self._after_commit: list[Callable[[], None]] = []
 
     @property
@@ -50,9 +51,18 @@ class UnitOfWork:
         """Runs one statement in this transaction."""
         return self.connection.execute(statement, parameters)  # type: ignore[return-value]
 
+    def before_commit(self, call: Callable[[], None]) -> None:
+        """Calls at the end of this transaction, inside it: for what others wait on, so that they wait shortly."""
+        self._before_commit.append(call)
+
     def after_commit(self, call: Callable[[], None]) -> None:
         """Calls once the transaction is committed: to wake a worker or a stream, to delete a blob. Never on rollback."""
         self._after_commit.append(call)
+
+    def committing(self) -> None:
+        """Runs the calls that waited for the end of the block."""
+        for call in self._before_commit:
+            call()
 
     def committed(self) -> None:
         """Runs the calls that waited for the commit."""
@@ -117,6 +127,7 @@ class Database:
                 with _translated(), (self._durable if durable else self._progress).begin() as connection:
                     work = UnitOfWork(connection, self.clock)
                     yield work
+                    work.committing()
             finally:
                 self._writing.release()
         else:
@@ -125,6 +136,7 @@ class Database:
                     connection.exec_driver_sql("SET LOCAL synchronous_commit TO OFF")
                 work = UnitOfWork(connection, self.clock)
                 yield work
+                work.committing()
         work.committed()
 
     async def reading[T](self, read: Callable[[UnitOfWork], T]) -> T:

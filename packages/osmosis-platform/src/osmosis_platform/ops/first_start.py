@@ -14,7 +14,8 @@ from osmosis_platform.db.repositories.users import UserRepository
 from osmosis_platform.db.repositories.workspaces import WorkspaceRepository
 from osmosis_platform.domain.permissions import ALL_SCOPES
 from osmosis_platform.errors import InvalidRequestError, UnauthorizedError, UnavailableError
-from osmosis_platform.identity.accounts import check_email, check_workspace_name, create_user, create_workspace
+from osmosis_platform.identity.accounts import create_user, create_workspace
+from osmosis_platform.identity.names import check_email, check_workspace_name
 from osmosis_platform.identity.setup import open_setup
 from osmosis_platform.identity.tokens import authenticate_token, issue_token
 from osmosis_platform.services import Services, open_services

@@ -15,10 +15,15 @@ from osmosis_platform.api.segments import KeepEncodedSlashes
 from osmosis_platform.services import Services
 
 # Modules with a `router: APIRouter`. One line each, so that rooms add theirs without touching anything else.
-ROUTERS: tuple[str, ...] = ("osmosis_platform.api.health", "osmosis_platform.api.git",
+ROUTERS: tuple[str, ...] = (
+    "osmosis_platform.api.health",
+    "osmosis_platform.api.git",
     "osmosis_platform.api.cli.rollouts",
+    "osmosis_platform.api.cli.secrets",
+    "osmosis_platform.api.v1.jobs",
     "osmosis_platform.api.v1.repository",
     "osmosis_platform.api.v1.rollouts",
+    "osmosis_platform.api.v1.secrets",
     "osmosis_platform.api.v1.webhooks",
     "osmosis_platform.api.blobs",
 )

@@ -178,9 +178,9 @@ class JobContext:
     ) -> None:
         from osmosis_platform.events.log import LogLine, append_lines
 
-        line = LogLine(at=work.clock(), level=level, step=step, message=message, details=details)
+        line = LogLine(level, step, message, details)
         stream_id = self.job.subject_id or self.job.id
-        append_lines(work, self.job.workspace_id, stream_id, [line], epoch=self.job.epoch)
+        append_lines(work, self.job.workspace_id, stream_id, [line])
 
 
 def handler_of(kind: str) -> Handler:

@@ -196,7 +196,7 @@ class Worker:
             except Exception:
                 if not with_ending:
                     raise
-                # Its room could not settle what the job was for; the job itself must end all the same.
+                # Metering or the job's room could not settle their part; the job itself must end all the same.
                 log.exception("the ending of a job failed")
                 with_ending = False
         log.warning("job was taken over; nothing of this try counts")
@@ -232,11 +232,12 @@ class Worker:
             repository.settle(job.id, job.epoch, Verdict(JobStatus.CANCELLED, job.failures, job.crashes))
         else:
             repository.finish(job.id, job.epoch, outcome)
-        _meter(work, job, context.cpu_seconds, wall_s)
         after = repository.get(job.id)
         assert after is not None
-        if with_ending and after.status not in OPEN:
-            ended(work, after)
+        if with_ending:
+            _meter(work, job, context.cpu_seconds, wall_s)
+            if after.status not in OPEN:
+                ended(work, after)
         crashpoints.reach("job.in-end")
         return after.status
 

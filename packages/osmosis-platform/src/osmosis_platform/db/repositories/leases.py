@@ -147,26 +147,30 @@ class LeaseRepository:
     def begin_period(self, kind: str, every_s: float) -> bool:
         """Whether it is this caller who runs a periodic kind now: true for one caller in each period.
 
-        The next period is never further away than one: a time of day that goes back does not stop the schedule.
+        A next period that is further away than one was set before the time of day went back, and does not count.
         """
-        now = self._work.clock()
+        now, future = due_bounds(self._work.clock())
         next_at = now + timedelta(seconds=every_s)
         insert = (sqlite if self._work.dialect == "sqlite" else postgresql).insert
         first = insert(job_schedule).values(kind=kind, next_at=next_at).on_conflict_do_nothing()
         if self._work.execute(first.returning(job_schedule.c.kind)).first() is not None:
             return True
-        due = (job_schedule.c.next_at <= now) | (job_schedule.c.next_at > next_at)
-        statement = job_schedule.update().where(job_schedule.c.kind == kind, due).values(next_at=next_at)
+        far = job_schedule.c.next_at > future + timedelta(seconds=every_s)
+        statement = (
+            job_schedule.update()
+            .where(job_schedule.c.kind == kind, (job_schedule.c.next_at <= now) | far)
+            .values(next_at=next_at)
+        )
         return self._work.execute(statement).rowcount == 1
 
     def due_periods(self, periods: Mapping[str, float]) -> list[str]:
         """Which periodic kinds may be due: a cheap question before `begin_period`, which decides."""
-        now = self._work.clock()
+        now, future = due_bounds(self._work.clock())
         known = {row.kind: row.next_at for row in self._work.execute(sa.select(job_schedule))}
         return [
             kind
             for kind, every_s in periods.items()
-            if kind not in known or not now < known[kind] <= now + timedelta(seconds=every_s)
+            if kind not in known or not now < known[kind] <= future + timedelta(seconds=every_s)
         ]
 
     def see_worker(self, worker_id: str, *, host: str, pid: int, queues: Sequence[str]) -> None:

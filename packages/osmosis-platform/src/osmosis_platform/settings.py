@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from packaging.version import Version
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
@@ -74,6 +75,10 @@ class Settings(BaseSettings):
     oidc_client_id: str | None = Field(None, description="Our client id there.")
     oidc_client_secret_file: Path | None = Field(None, description="File with the client secret.")
 
+    minimum_client: str | None = Field(None, description="Oldest osmosis-ai that is served; older ones get a 426.")
+    deprecated_client: str | None = Field(None, description="Older osmosis-ai than this is told to update soon.")
+    recommended_client: str | None = Field(None, description="Older osmosis-ai than this is told of the newer one.")
+
     log_format: Literal["auto", "text", "json"] = Field("auto", description="auto: text on a terminal, JSON otherwise.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
     metrics_token: SecretStr | None = Field(None, description="Bearer token of /metrics beyond loopback.")
@@ -98,6 +103,11 @@ class Settings(BaseSettings):
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         return None if value is None else value.expanduser().absolute()
+
+    @field_validator("minimum_client", "deprecated_client", "recommended_client")
+    @classmethod
+    def _version(cls, value: str | None) -> str | None:
+        return None if value is None else str(Version(value))
 
     @field_validator("public_url")
     @classmethod

@@ -12,12 +12,18 @@ from osmosis_platform.api import envelope
 from osmosis_platform.api.requests import RequestFrame
 from osmosis_platform.api.scope import show_actions
 from osmosis_platform.api.segments import KeepEncodedSlashes
+from osmosis_platform.api.versions import VersionNegotiation
 from osmosis_platform.services import Services
 
 # Modules with a `router: APIRouter`. One line each, so that rooms add theirs without touching anything else.
 ROUTERS: tuple[str, ...] = (
     "osmosis_platform.api.health",
     "osmosis_platform.api.git",
+    "osmosis_platform.api.cli.device",
+    "osmosis_platform.api.cli.quickstart",
+    "osmosis_platform.api.cli.tokens",
+    "osmosis_platform.api.cli.verify",
+    "osmosis_platform.api.cli.workspaces",
     "osmosis_platform.api.cli.rollouts",
     "osmosis_platform.api.cli.secrets",
     "osmosis_platform.api.v1.jobs",
@@ -53,5 +59,6 @@ def create_app(services: Services) -> FastAPI:
         app.include_router(router)
     show_actions(app)
     app.add_middleware(KeepEncodedSlashes)
+    app.add_middleware(VersionNegotiation, settings=services.settings)
     app.add_middleware(RequestFrame, settings=services.settings)
     return app

@@ -13,6 +13,7 @@ datasets = sa.Table(
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("workspace_id", sa.ForeignKey("workspaces.id"), nullable=False),
     sa.Column("name", sa.Text, nullable=False),
+    sa.Column("live_name", sa.Text),  # the name, while this one answers to it
     sa.Column("status", sa.Text, nullable=False),  # pending uploading processing uploaded error cancelled
     sa.Column("original_format", sa.Text, nullable=False),  # csv | jsonl | parquet
     sa.Column("original_size_bytes", sa.BigInteger, nullable=False),
@@ -34,5 +35,7 @@ datasets = sa.Table(
     sa.Column("updated_at", UtcTime, nullable=False),
     sa.Column("deleted_at", UtcTime),
     sa.Column("deleted_by", sa.Text),
+    sa.Column("purged_at", UtcTime),  # when the objects of a deleted one were removed
+    sa.UniqueConstraint("workspace_id", "live_name"),
     sa.Index("ix_datasets_newest", "workspace_id", "created_at"),
 )

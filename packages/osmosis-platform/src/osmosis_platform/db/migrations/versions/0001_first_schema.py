@@ -322,6 +322,7 @@ def upgrade() -> None:
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("workspace_id", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("live_name", sa.Text(), nullable=True),
         sa.Column("status", sa.Text(), nullable=False),
         sa.Column("original_format", sa.Text(), nullable=False),
         sa.Column("original_size_bytes", sa.BigInteger(), nullable=False),
@@ -343,9 +344,11 @@ def upgrade() -> None:
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
         sa.Column("deleted_at", sa.BigInteger(), nullable=True),
         sa.Column("deleted_by", sa.Text(), nullable=True),
+        sa.Column("purged_at", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["created_by"], ["users.id"], name=op.f("fk_datasets_created_by")),
         sa.ForeignKeyConstraint(["workspace_id"], ["workspaces.id"], name=op.f("fk_datasets_workspace_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_datasets")),
+        sa.UniqueConstraint("workspace_id", "live_name", name=op.f("uq_datasets_workspace_id_live_name")),
     )
     with op.batch_alter_table("datasets", schema=None) as batch_op:
         batch_op.create_index("ix_datasets_newest", ["workspace_id", "created_at"], unique=False)

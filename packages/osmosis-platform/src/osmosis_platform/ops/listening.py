@@ -37,7 +37,8 @@ def bind(settings: Settings) -> tuple[socket.socket, Settings]:
         )
     host = settings.host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio turns Nagle off only where the protocol is named; without it each answer of two parts takes 40 ms more.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, settings.port))

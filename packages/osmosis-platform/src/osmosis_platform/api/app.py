@@ -32,6 +32,8 @@ ROUTERS: tuple[str, ...] = (
     "osmosis_platform.api.v1.secrets",
     "osmosis_platform.api.v1.webhooks",
     "osmosis_platform.api.blobs",
+    "osmosis_platform.api.cli.datasets",
+    "osmosis_platform.api.v1.datasets",
 )
 
 

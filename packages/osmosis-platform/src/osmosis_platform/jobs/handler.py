@@ -29,13 +29,16 @@ if TYPE_CHECKING:
 KINDS: dict[str, str] = {
     "jobs.sweep": "osmosis_platform.jobs.sweep:run",
     "dataset.process": "osmosis_platform.jobs.dataset:process",
+    "datasets.sweep": "osmosis_platform.jobs.dataset_sweep:run",
     "repository.sync": "osmosis_platform.jobs.sync:run",
     "repository.poll": "osmosis_platform.jobs.sync:poll",
 }
 
 # kind: "module:function" that is called as `ended(work, job)` in the transaction that ends a job of the kind, however it
 # ends: also when it was cancelled before it ran, or when its workers died too often. There it settles what the job was for.
-ENDINGS: dict[str, str] = {}
+ENDINGS: dict[str, str] = {
+    "dataset.process": "osmosis_platform.jobs.dataset:ended",
+}
 
 type Handler = Callable[[JobContext], Mapping[str, Any] | None]
 

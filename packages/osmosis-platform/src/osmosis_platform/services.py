@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,7 +14,24 @@ from osmosis_platform.settings import Settings
 if TYPE_CHECKING:
     from osmosis_platform.blobs.store import BlobStore
     from osmosis_platform.events.hub import EventHub
+    from osmosis_platform.identity.oidc import IdentityProvider
     from osmosis_platform.secrets.vault import Vault
+
+
+_making = threading.RLock()
+
+
+if TYPE_CHECKING:
+    part = cached_property
+else:
+
+    class part(cached_property):
+        """A part that is made once, also when two requests ask for it first: some guard state of the process."""
+
+        def __get__(self, instance, owner=None):
+            """Makes it, or gives the one that somebody else just made."""
+            with _making:
+                return super().__get__(instance, owner)
 
 
 @dataclass(frozen=True)
@@ -30,21 +48,30 @@ class Services:
     database: Database
     clock: Clock = system_clock
 
-    @cached_property
+    @part
     def vault(self) -> Vault:
         """Encryption of secrets, and the keys that sign object URLs and cookies."""
         from osmosis_platform.secrets.vault import Vault, load_master_key
 
         return Vault(load_master_key(self.settings))
 
-    @cached_property
+    @part
     def blobs(self) -> BlobStore:
         """Objects: files of this machine, or S3."""
         from osmosis_platform.blobs.store import open_blob_store
 
         return open_blob_store(self.settings, signing_key=lambda: self.vault.derive("object-urls"), clock=self.clock)
 
-    @cached_property
+    @part
+    def identity_provider(self) -> IdentityProvider | None:
+        """Sign-in with OpenID Connect, where the administrator configured one."""
+        if self.settings.oidc_issuer is None:
+            return None
+        from osmosis_platform.identity.oidc import IdentityProvider
+
+        return IdentityProvider(self.settings, clock=self.clock)
+
+    @part
     def hub(self) -> EventHub:
         """Wakes the readers of event streams in this process."""
         from osmosis_platform.events.hub import EventHub

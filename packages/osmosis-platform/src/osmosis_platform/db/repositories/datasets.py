@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from osmosis_platform.db.database import UnitOfWork
-from osmosis_platform.db.inserts import insert
+from osmosis_platform.db.inserts import insert_new
 from osmosis_platform.db.tables.datasets import datasets
 from osmosis_platform.db.tables.identity import users
 from osmosis_platform.domain.dataset import DatasetStatus, spelled
@@ -107,8 +107,7 @@ class DatasetRepository:
             "created_at": now,
             "updated_at": now,
         }
-        statement = insert(self._work, datasets).values(**values).on_conflict_do_nothing()
-        return self._work.execute(statement).rowcount == 1
+        return insert_new(self._work, datasets, values)
 
     def find(self, workspace_id: str, name_or_id: str) -> Dataset | None:
         """The dataset of a name or id, unless deleted: who answers to the name, else the newest that once did."""

@@ -129,7 +129,9 @@ class FileStore:
 
     def list(self, prefix: str) -> Iterator[BlobInfo]:
         """See `BlobStore`."""
-        top = self.objects / "/".join(check_key(f"{prefix.rstrip('/')}/x/x").split("/")[:-2])
+        top = (
+            self.objects / "/".join(check_key(f"{prefix.rstrip('/')}/x/x").split("/")[:-2]) if prefix else self.objects
+        )
         found = [Path(folder) / name for folder, _, names in os.walk(top) for name in names]
         for path in sorted(found):
             info = self._info(path.relative_to(self.objects).as_posix(), path)

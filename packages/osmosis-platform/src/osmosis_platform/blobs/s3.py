@@ -110,10 +110,12 @@ class S3Store:
 
     def list(self, prefix: str) -> Iterator[BlobInfo]:
         """See `BlobStore`."""
-        check_key(f"{prefix.rstrip('/')}/x/x")
+        if prefix:
+            check_key(f"{prefix.rstrip('/')}/x/x")
+            prefix = f"{prefix.rstrip('/')}/"
         with _translated(prefix):
             pages = self._client.get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self._bucket, Prefix=f"{self._prefix}{prefix.rstrip('/')}/"):
+            for page in pages.paginate(Bucket=self._bucket, Prefix=f"{self._prefix}{prefix}"):
                 for found in page.get("Contents", ()):
                     key = found["Key"].removeprefix(self._prefix)
                     yield BlobInfo(key, found["Size"], None, found["LastModified"], found["ETag"].strip('"'))

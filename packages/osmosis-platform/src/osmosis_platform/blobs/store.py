@@ -150,7 +150,7 @@ class BlobStore(Protocol):
         ...
 
     def list(self, prefix: str) -> Iterator[BlobInfo]:
-        """The objects whose keys begin with `<prefix>/`, by key."""
+        """The objects whose keys begin with `<prefix>/`, by key; every one for an empty prefix."""
         ...
 
     def presign_get(self, key: str, *, file_name: str, expires_s: int | None = None) -> str:

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
+    from osmosis_platform.services import Services
     from osmosis_platform.settings import Settings
 
 # name: (module under cli.commands, attribute, one line of help)
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "up": ("up", "command", "Start the platform: API, Git host, objects, pages and workers."),
     "client-env": ("client_env", "command", "Print the variables that a client needs for this platform."),
+    "doctor": ("doctor", "command", "Check what is active, what is weak and why."),
+    "user": ("users", "user", "Add, list and change people."),
+    "workspace": ("workspaces", "workspace", "Add, list and change workspaces and their members."),
+    "token": ("tokens", "token", "Create, list and revoke access tokens."),
+    "keys": ("keys", "keys", "Rotate the key that encrypts secrets."),
+    "backup": ("backup", "command", "Write everything into one file, while the platform runs."),
+    "restore": ("backup", "restore_command", "Bring a backup back into an empty data directory."),
     "migrate": ("migrate", "command", "Bring the database to this version's schema."),
 }
 
@@ -57,6 +67,41 @@ class LazyGroup(click.Group):
 @click.version_option(package_name="osmosis-platform", prog_name="osmosis-platform")
 def root() -> None:
     """Osmosis, self-hosted: build, evaluate and train agents on your own machines."""
+
+
+DATA_DIR = click.option(
+    "--data-dir", type=click.Path(path_type=Path), help="Where the platform keeps everything [~/.osmosis-platform]."
+)
+
+
+@contextmanager
+def opened(data_dir: Path | None) -> Generator[Services]:
+    """The services of a platform on this machine, running or not, for a command of an administrator.
+
+    Raises:
+        MissingError: There is no platform in the data directory.
+    """
+    from osmosis_platform.db import schema
+    from osmosis_platform.errors import MissingError, UnavailableError
+    from osmosis_platform.ops.logs import configure_logs
+    from osmosis_platform.services import open_services
+
+    settings = read_settings(data_dir=data_dir, log_level="error", log_format="text")
+    if not settings.data_dir.is_dir():
+        message = (
+            f"There is no platform in {settings.data_dir}. Start one with `osmosis-platform up`, or give --data-dir."
+        )
+        raise MissingError(message)
+    configure_logs(settings)
+    services = open_services(settings)
+    try:
+        if schema.current(services.database) != schema.newest():
+            message = "The database is not at this version's schema; run `osmosis-platform migrate`."
+            raise UnavailableError(message, code="SCHEMA")
+        services.vault.check(services.database)
+        yield services
+    finally:
+        services.close()
 
 
 def read_settings(**flags: Any) -> Settings:

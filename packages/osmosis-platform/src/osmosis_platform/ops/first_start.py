@@ -18,6 +18,7 @@ from osmosis_platform.identity.accounts import create_user, create_workspace
 from osmosis_platform.identity.names import check_email, check_workspace_name
 from osmosis_platform.identity.setup import open_setup
 from osmosis_platform.identity.tokens import authenticate_token, issue_token
+from osmosis_platform.ops.rotation import finish_rotation
 from osmosis_platform.services import Services, open_services
 from osmosis_platform.settings import Settings
 
@@ -85,6 +86,7 @@ def prepare(settings: Settings, bootstrap: Bootstrap | None) -> Welcome:
     Raises:
         OsmosisError: The database, the keys or the token file cannot be used.
     """
+    finish_rotation(settings)
     services = open_services(settings)
     try:
         schema.migrate(services.database)

@@ -1,0 +1,66 @@
+"""`osmosis-platform backup` and `restore`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from osmosis_platform.cli.main import DATA_DIR, opened, read_settings
+
+
+@click.command("backup")
+@click.argument("file", type=click.Path(path_type=Path))
+@DATA_DIR
+def command(file: Path, data_dir: Path | None) -> None:
+    """Write everything into FILE, a tar, while the platform runs: rows, objects, repositories.
+
+    The master key is not in it. Keep a copy of the key somewhere else: without it no secret of a backup can be read, and
+    with it whoever has the backup can read them all.
+    """
+    from osmosis_platform.ops.backup import back_up
+
+    with opened(data_dir) as services:
+        facts = back_up(services, file.absolute(), say=_say)
+        key = services.settings.master_key_file or services.settings.data_dir / "master.key"
+    _say("")
+    click.echo(
+        f"Wrote {file}: {facts['rows']} rows, {facts['repositories']} repositories, {facts['blobs']} objects.\n"
+        f"The master key is not in it; keep a copy of {key} in another place."
+    )
+
+
+@click.command("restore")
+@click.argument("file", type=click.Path(path_type=Path))
+@DATA_DIR
+def restore_command(file: Path, data_dir: Path | None) -> None:
+    """Bring the backup FILE back: into an empty data directory and database, with the master key it was made under.
+
+    The database and objects may be other ones than those of the backup: SQLite or PostgreSQL, files or S3.
+    """
+    from osmosis_platform.ops.instance import Instance
+    from osmosis_platform.ops.restore import restore
+    from osmosis_platform.services import open_services
+
+    settings = read_settings(data_dir=data_dir, log_level="error", log_format="text")
+    instance = Instance(settings)
+    instance.acquire()
+    services = open_services(settings)
+    try:
+        facts = restore(services, file, say=_say)
+    finally:
+        services.close()
+        instance.release()
+    _say("")
+    click.echo(
+        f"Restored {facts['rows']} rows, {facts['repositories']} repositories, {facts['blobs']} objects "
+        f"into {settings.data_dir}. Start it: osmosis-platform up --data-dir {settings.data_dir}"
+    )
+
+
+def _say(text: str) -> None:
+    """One line that is written over, on a terminal; silence elsewhere."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[2K{text[:100]}")
+        sys.stderr.flush()

@@ -1,0 +1,121 @@
+"""`osmosis-platform user`: people, for whoever sits at the machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from osmosis_platform.cli.main import DATA_DIR, opened
+from osmosis_platform.cli.tables import moment, show
+
+if TYPE_CHECKING:
+    from osmosis_platform.db.database import UnitOfWork
+    from osmosis_platform.db.repositories.users import User
+
+
+@click.group("user")
+def user() -> None:
+    """Add, list and change people."""
+
+
+@user.command("list")
+@DATA_DIR
+def list_users(data_dir: Path | None) -> None:
+    """List everybody."""
+    from osmosis_platform.db.repositories.users import UserRepository
+
+    with opened(data_dir) as services, services.database.read() as work:
+        people = UserRepository(work).all()
+    rows = [
+        [
+            person.email,
+            person.name or "-",
+            "administrator" if person.is_administrator else "-",
+            "disabled" if person.disabled_at else "active",
+            moment(person.created_at),
+        ]
+        for person in people
+    ]
+    show(["E-mail", "Name", "Platform role", "State", "Added"], rows, empty="Nobody yet: open the set-up link of `up`.")
+
+
+@user.command("add")
+@click.argument("email")
+@click.option("--name", help="As others see it.")
+@click.option("--administrator", is_flag=True, help="Of the whole platform.")
+@click.option("--no-password", is_flag=True, help="Signs in with tokens or an identity provider only.")
+@DATA_DIR
+def add(email: str, name: str | None, administrator: bool, no_password: bool, data_dir: Path | None) -> None:
+    """Add a person. Asks for a password; `--no-password` makes an account without one."""
+    from osmosis_platform.identity.accounts import create_user
+
+    password = None if no_password else _ask_password()
+    with opened(data_dir) as services, services.database.write() as work:
+        person = create_user(work, email, name=name, password=password, is_administrator=administrator)
+    click.echo(f"Added {person.email}. Invite them into a workspace: osmosis-platform workspace add-member")
+
+
+@user.command("set-password")
+@click.argument("email")
+@DATA_DIR
+def set_password(email: str, data_dir: Path | None) -> None:
+    """Give a person a new password; ends their browser sessions."""
+    from osmosis_platform.identity.accounts import change_password
+    from osmosis_platform.identity.tokens import actor_of
+
+    with opened(data_dir) as services:
+        with services.database.read() as work:
+            person = person_of(work, email)
+        password = _ask_password()
+        with services.database.write() as work:
+            change_password(work, actor_of(person), password)
+    click.echo(f"{person.email} has a new password and was signed out everywhere.")
+
+
+@user.command("disable")
+@click.argument("email")
+@DATA_DIR
+def disable(email: str, data_dir: Path | None) -> None:
+    """Shut a person out: sessions and tokens end at once; what they made stays."""
+    from osmosis_platform.identity.accounts import disable_user
+
+    with opened(data_dir) as services, services.database.write() as work:
+        person = person_of(work, email)
+        disable_user(work, None, person.id)
+    click.echo(f"{person.email} is shut out.")
+
+
+@user.command("enable")
+@click.argument("email")
+@DATA_DIR
+def enable(email: str, data_dir: Path | None) -> None:
+    """Let a person in again; they need new tokens."""
+    from osmosis_platform.db.repositories.audit import AuditRepository
+    from osmosis_platform.db.repositories.users import UserRepository
+
+    with opened(data_dir) as services, services.database.write() as work:
+        person = person_of(work, email)
+        UserRepository(work).set_disabled(person.id, False)
+        AuditRepository(work).record(None, None, "user.enable", "user", person.id, {"email": person.email})
+    click.echo(f"{person.email} may sign in again.")
+
+
+def person_of(work: UnitOfWork, email: str) -> User:
+    """The person of an e-mail address.
+
+    Raises:
+        MissingError: There is none.
+    """
+    from osmosis_platform.db.repositories.users import UserRepository
+    from osmosis_platform.errors import MissingError
+
+    person = UserRepository(work).by_email(email.strip().lower())
+    if person is None:
+        raise MissingError(f"There is no user {email}. See `osmosis-platform user list`.")
+    return person
+
+
+def _ask_password() -> str:
+    return click.prompt("Password", hide_input=True, confirmation_prompt=True)

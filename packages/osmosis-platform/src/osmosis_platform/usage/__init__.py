@@ -1,0 +1,1 @@
+"""What workspaces use and may use: metering rows, limits of administrators, answers kept for idempotency keys."""

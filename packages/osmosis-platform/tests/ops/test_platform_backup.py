@@ -1,0 +1,183 @@
+"""What is restored is what was backed up, on the same kind of database and on the other, and nothing damaged is taken."""
+
+import io
+import itertools
+import json
+import shutil
+import subprocess
+import tarfile
+
+import pytest
+from osmosis_platform.cli.main import main
+from osmosis_platform.db import schema
+from osmosis_platform.db.database import Database
+from osmosis_platform.errors import InvalidRequestError, TakenError
+from osmosis_platform.events.log import LogLine, append_lines
+from osmosis_platform.identity.accounts import create_user, create_workspace
+from osmosis_platform.identity.tokens import actor_of
+from osmosis_platform.ops.backup import back_up, backed_up_tables, table_lines
+from osmosis_platform.ops.restore import BackupDamagedError, restore
+from osmosis_platform.secrets.keeping import resolve, set_secret
+from osmosis_platform.services import Services
+from osmosis_platform.settings import Settings
+
+_count = itertools.count()
+
+
+@pytest.fixture
+def platform(services):
+    """A platform with a person, a workspace and its repository, a secret, an object and log lines."""
+    services.vault.check(services.database)
+    with services.database.write() as work:
+        user = create_user(work, "ada@example.test", name="Ada", password="correct horse battery")
+        workspace = create_workspace(services, work, user, "lab")
+        append_lines(work, workspace.id, "ds_1", [LogLine("info", "walk", "a line", {"n": 1})])
+        set_secret(services.vault, work, workspace.id, actor_of(user), scope="workspace", name="KEY", value="a value")
+    services.blobs.put(f"{workspace.id}/datasets/ds_1", [b"rows" * 10_000])
+    return services, user, workspace
+
+
+def empty_services(tmp_path, database_url, master_key):
+    directory = tmp_path / f"other-{next(_count)}"
+    directory.mkdir(mode=0o700)
+    shutil.copy(master_key, directory / "master.key")
+    return Services(Settings(data_dir=directory), Database(database_url))
+
+
+def rows_of(services):
+    with services.database.read() as work:
+        return {table.name: list(table_lines(work, table)) for table in backed_up_tables()}
+
+
+def refs_of(services):
+    found = {}
+    for path in (services.settings.data_dir / "repositories").glob("re_*.git"):
+        found[path.name] = subprocess.check_output(["git", "--git-dir", path, "for-each-ref"], text=True)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_everything_comes_back_on_either_database(platform, tmp_path, postgres, kind):
+    services, user, workspace = platform
+    backup = tmp_path / "backup.tar"
+    facts = back_up(services, backup)
+    assert (facts["repositories"], facts["blobs"]) == (1, 1)
+    assert backup.stat().st_mode & 0o777 == 0o600
+    url = f"sqlite:///{tmp_path / 'other.sqlite3'}"
+    if kind == "postgresql":
+        url = postgres.create_database(f"restored_{next(_count)}_{services.database.dialect}")
+    other = empty_services(tmp_path, url, services.settings.data_dir / "master.key")
+    restore(other, backup)
+    assert rows_of(other) == rows_of(services)
+    assert refs_of(other) == refs_of(services)
+    assert b"".join(other.blobs.open(f"{workspace.id}/datasets/ds_1")) == b"rows" * 10_000
+    with other.database.read() as work:
+        assert resolve(other.vault, work, workspace.id, user.id, ["KEY"]).values == {"KEY": "a value"}
+    other.close()
+
+
+def test_no_secret_and_no_key_is_in_a_backup(platform, tmp_path):
+    services = platform[0]
+    back_up(services, tmp_path / "backup.tar")
+    data = (tmp_path / "backup.tar").read_bytes()
+    assert b"a value" not in data
+    assert (services.settings.data_dir / "master.key").read_bytes().strip() not in data
+
+
+def test_a_backup_never_replaces_a_file(platform, tmp_path):
+    (tmp_path / "backup.tar").write_text("older")
+    with pytest.raises(TakenError, match="exists"):
+        back_up(platform[0], tmp_path / "backup.tar")
+    assert (tmp_path / "backup.tar").read_text() == "older"
+
+
+def test_a_platform_that_is_in_use_is_not_restored_over(platform, tmp_path):
+    back_up(platform[0], tmp_path / "backup.tar")
+    with pytest.raises(TakenError, match="in use"):
+        restore(platform[0], tmp_path / "backup.tar")
+
+
+@pytest.mark.parametrize("damage", ["cut", "byte", "member", "device", "empty"])
+def test_a_damaged_backup_changes_nothing(platform, tmp_path, damage):
+    services = platform[0]
+    backup = tmp_path / "backup.tar"
+    back_up(services, backup)
+    data = bytearray(backup.read_bytes())
+    if damage == "cut":
+        data = data[: len(data) // 2]
+    elif damage == "byte":
+        data[data.index(b"rowsrows") + 5] ^= 1
+    elif damage == "empty":
+        data = bytearray()
+    backup.write_bytes(data)
+    if damage in ("member", "device"):
+        with tarfile.open(backup, "a") as archive:
+            entry = tarfile.TarInfo("../outside")
+            if damage == "device":
+                entry.type = tarfile.SYMTYPE
+                entry.linkname = "/etc/passwd"
+            archive.addfile(entry, io.BytesIO())
+    other = empty_services(
+        tmp_path, f"sqlite:///{tmp_path / 'other.sqlite3'}", services.settings.data_dir / "master.key"
+    )
+    with pytest.raises(BackupDamagedError):
+        restore(other, backup)
+    assert schema.current(other.database) is None
+    assert not (other.settings.data_dir / "repositories").exists()
+    other.close()
+
+
+def test_another_master_key_is_refused_before_anything_is_written(platform, tmp_path):
+    services = platform[0]
+    back_up(services, tmp_path / "backup.tar")
+    directory = tmp_path / "elsewhere"
+    directory.mkdir()
+    other = Services(Settings(data_dir=directory), Database(f"sqlite:///{tmp_path / 'other.sqlite3'}"))
+    with pytest.raises(InvalidRequestError, match="master key"):
+        restore(other, tmp_path / "backup.tar")
+    assert schema.current(other.database) is None
+    other.close()
+
+
+def run(capsys, *arguments):
+    status = main([str(argument) for argument in arguments])
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def test_the_commands_of_an_administrator(tmp_path, capsys):
+    directory = tmp_path / "data"
+    directory.mkdir(mode=0o700)
+    where = ("--data-dir", directory)
+    assert run(capsys, "migrate", *where)[1].startswith("The database went from empty")
+    assert run(capsys, "user", "add", "Ada@example.test", "--no-password", "--administrator", *where)[0] == 0
+    status, _, error = run(capsys, "user", "add", "ada@example.test", "--no-password", *where)
+    assert (status, "already" in error) == (1, True)
+    assert run(capsys, "workspace", "add", "lab", "--owner", "ada@example.test", *where)[0] == 0
+    assert run(capsys, "user", "add", "bob@example.test", "--no-password", *where)[0] == 0
+    assert run(capsys, "workspace", "add-member", "lab", "bob@example.test", "--role", "viewer", *where)[0] == 0
+    listed = run(capsys, "workspace", "members", "lab", *where)[1]
+    assert [line.split()[2] for line in listed.splitlines()[1:]] == ["owner", "viewer"]
+    secret = run(capsys, "token", "create", "bob@example.test", "--scope", "datasets:read", "--days", "3", *where)
+    assert secret[0] == 0, secret
+    token_id = run(capsys, "token", "list", "bob@example.test", *where)[1].splitlines()[1].split()[0]
+    assert run(capsys, "token", "revoke", "bob@example.test", token_id, *where)[0] == 0
+    assert run(capsys, "token", "revoke", "bob@example.test", token_id, *where)[0] == 1
+    assert run(capsys, "user", "disable", "bob@example.test", *where)[0] == 0
+    assert "disabled" in run(capsys, "user", "list", *where)[1]
+    before = (directory / "master.key").read_text()
+    assert run(capsys, "keys", "rotate", *where)[0] == 0
+    assert (directory / "master.key").read_text() != before
+    assert run(capsys, "doctor", *where)[0] == 0
+    status, out, _ = run(capsys, "backup", tmp_path / "b.tar", *where)
+    assert (status, "1 repositories" in out) == (0, True)
+    with tarfile.open(tmp_path / "b.tar") as archive:
+        manifest = archive.extractfile("manifest.json")
+        assert json.load(manifest)["repositories"] == 1
+    assert run(capsys, "restore", tmp_path / "b.tar", *where)[0] == 1
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(directory / "master.key", other)
+    assert run(capsys, "restore", tmp_path / "b.tar", "--data-dir", other)[0] == 0
+    assert run(capsys, "workspace", "list", "--data-dir", other)[1] == run(capsys, "workspace", "list", *where)[1]
+    assert run(capsys, "user", "list", "--data-dir", tmp_path / "nowhere")[0] == 1

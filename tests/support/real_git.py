@@ -34,11 +34,14 @@ def git(*arguments, cwd=None, env=None, input=None, status=0):
 class Server:
     """The application behind uvicorn in a thread."""
 
-    def __init__(self, application) -> None:
+    def __init__(self, application, *, certificate=None, key=None) -> None:
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.port = self.socket.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        config = uvicorn.Config(application, log_level="error", http="httptools", timeout_graceful_shutdown=2)
+        self.url = f"{'https' if certificate else 'http'}://127.0.0.1:{self.port}"
+        config = uvicorn.Config(
+            application, log_level="error", http="httptools", timeout_graceful_shutdown=2,
+            ssl_certfile=certificate, ssl_keyfile=key,
+        )  # fmt: skip
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self.socket]}, daemon=True)
         self._thread.start()

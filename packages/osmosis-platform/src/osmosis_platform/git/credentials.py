@@ -24,7 +24,7 @@ DEFAULT_USERNAME = "x-access-token"
 _ASKPASS = """#!/bin/sh
 case "$1" in
   Username*) printf '%s\\n' "$OSMOSIS_GIT_USERNAME" ;;
-  *) cat <&"$OSMOSIS_CREDENTIAL_FD" ;;
+  *) cat "/dev/fd/$OSMOSIS_CREDENTIAL_FD" ;;
 esac
 """
 

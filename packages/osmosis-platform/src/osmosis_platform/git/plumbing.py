@@ -116,13 +116,16 @@ class Objects:
         """The content of a blob in pieces; all of them must be taken."""
         self._request("contents", sha)
         left = size
+        if not left:
+            self._out.read(1)
         while left:
             piece = self._out.read(min(chunk, left))
             if not piece:
                 raise EOFError("git cat-file ended early")
             left -= len(piece)
+            if not left:
+                self._out.read(1)  # before the last piece is given: nobody asks for one more
             yield piece
-        self._out.read(1)
 
     def _contents(self, sha: str) -> bytes:
         size = self._request("contents", sha)

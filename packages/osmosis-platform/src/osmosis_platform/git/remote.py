@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +37,7 @@ _SYMREF = re.compile(r"ref: refs/heads/(\S+)\tHEAD")
 
 # What git and ssh say, as codes; the first that fits. Texts of git 2.30 to 2.50 in the C locale.
 _SAID: tuple[tuple[str, str, str], ...] = (
-    (r"redirect", "REMOTE_REDIRECTS", "it answers with a redirect; connect the URL it redirects to"),
+    (r"redirect|returned error: 30\d", "REMOTE_REDIRECTS", "it answers with a redirect; connect the URL it redirects to"),
     (r"Authentication failed|could not read (Username|Password)|\b40[13]\b|Permission denied|access denied|Access denied",
      "REMOTE_DENIED", "it refuses the credential; check the token, or add the deploy key there"),
     (r"not found|\b404\b|does not appear to be a git repository|does not exist",
@@ -132,92 +134,97 @@ def fetch(services: Services, repository: Repository) -> Path:
         RemoteError: It cannot be reached, refuses, or is too large; the code says which.
         AddressRefusedError: Its host is where the platform must not connect to.
     """
-    settings = services.settings
-    assert repository.remote_url is not None
-    remote = parse_remote(repository.remote_url, settings)
-    with services.database.write() as work:  # unsealing may note the key's use
-        credential = open_credential(services.vault, work, repository)
-    address = pin(remote.host, remote.port, allow_private=settings.allow_private_remotes)
+    limit = services.settings.max_push_bytes
+    line = _Line(services, repository)
     path = _mirror(services, repository)
-    is_ssh = remote.scheme == "ssh"
-    config = [f"protocol.{remote.scheme}.allow=always", "http.proxy=", "http.lowSpeedLimit=100", "http.lowSpeedTime=60"]
-    if not is_ssh:
-        shown = f"[{address}]" if ":" in address else address
-        config.append(f"http.curloptResolve={remote.host}:{remote.port}:{shown}")
-    with handed(
-        credential, is_ssh=is_ssh, host=remote.host, address=address, known_hosts=repository.known_hosts
-    ) as access:
+    options = ("--quiet", "--prune", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--force")
+    refspec = "+refs/heads/*:refs/heads/*"
+    line.ask(("fetch", *options, "--no-auto-maintenance"), (refspec,), path=path, timeout_s=FETCH_S)
+    if (size := _size(path)) > 2 * limit:
+        shutil.rmtree(path, ignore_errors=True)
+        message = f"{line.remote.url} takes {size} bytes here; the limit is {2 * limit}."
+        raise RepositoryLimitError(message, code="REMOTE_TOO_LARGE")
+    values: dict[str, str] = {}
+    if repository.last_synced_at is None and (branch := _default_branch(line)):
+        values["default_branch"] = branch
+    if line.learnt:
+        values["known_hosts"] = line.learnt
+    if values:
+        with services.database.write() as work:
+            RepositoryRepository(work).change(repository.workspace_id, repository.id, values)
+    return path
 
-        def ask(*arguments: str, timeout_s: float) -> bytes:
+
+class _Line:
+    """The way to one remote: its pinned address and its credential.
+
+    Attributes:
+        remote: Where it is.
+        learnt: Host keys that ssh saw for the first time.
+    """
+
+    def __init__(self, services: Services, repository: Repository) -> None:
+        settings = services.settings
+        assert repository.remote_url is not None
+        self.remote = parse_remote(repository.remote_url, settings)
+        self.learnt = ""
+        self._known_hosts = repository.known_hosts
+        self._limit = settings.max_push_bytes
+        with services.database.read() as work:
+            self._credential = open_credential(services.vault, work, repository)
+        self._address = pin(self.remote.host, self.remote.port, allow_private=settings.allow_private_remotes)
+
+    def ask(
+        self, arguments: Sequence[str], more: Sequence[str] = (), *, path: Path | None = None, timeout_s: float
+    ) -> bytes:
+        """Runs git against the remote, `arguments`, the URL, then `more`."""
+        remote, credential = self.remote, self._credential
+        is_ssh = remote.scheme == "ssh"
+        config = [
+            f"protocol.{remote.scheme}.allow=always",
+            "http.proxy=",
+            "http.lowSpeedLimit=100",
+            "http.lowSpeedTime=60",
+        ]
+        if not is_ssh:
+            shown = f"[{self._address}]" if ":" in self._address else self._address
+            config.append(f"http.curloptResolve={remote.host}:{remote.port}:{shown}")
+        with handed(
+            credential, is_ssh=is_ssh, host=remote.host, address=self._address, known_hosts=self._known_hosts
+        ) as access:
             try:
-                return run(
-                    arguments,
+                output = run(
+                    [*arguments, "--", remote.url, *more],
                     repository=path,
                     config=config,
-                    env=access.environment,
+                    env={**_authorities(), **access.environment},
                     pass_fds=access.descriptors,
-                    prefix=_limited(settings.max_push_bytes),
+                    prefix=_limited(self._limit),
                     timeout_s=timeout_s,
                 )
             except GitTimeoutError:
                 message = f"{remote.url} did not deliver within {timeout_s:.0f} s; try again, or make it smaller."
                 raise RemoteError(message, code="REMOTE_TIMEOUT") from None
             except GitCommandError as error:
-                hidden = credential.secret if credential else None
-                raise _translated(remote, error.message, hidden) from None
-
-        refspec = "+refs/heads/*:refs/heads/*"
-        options = ("--quiet", "--prune", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--force")
-        ask("fetch", *options, "--no-auto-maintenance", "--", remote.url, refspec, timeout_s=FETCH_S)
-        learnt = access.known_hosts.read_text() if access.known_hosts and not repository.known_hosts else ""
-    if (size := _size(path)) > 2 * settings.max_push_bytes:
-        shutil.rmtree(path, ignore_errors=True)
-        message = f"{remote.url} takes {size} bytes here; the limit is {2 * settings.max_push_bytes}."
-        raise RepositoryLimitError(message, code="REMOTE_TOO_LARGE")
-    if repository.last_synced_at is None or learnt:
-        _learn(services, repository, remote, learnt)
-    return path
+                raise _translated(remote, error.message, credential.secret if credential else None) from None
+            if access.known_hosts is not None and not self._known_hosts:
+                self.learnt = self._known_hosts = access.known_hosts.read_text()
+        return output
 
 
-def default_branch_of(services: Services, repository: Repository) -> str | None:
+def _default_branch(line: _Line) -> str | None:
     """What the remote's HEAD names; None if it does not say. Asked once, after the first fetch."""
-    settings = services.settings
-    assert repository.remote_url is not None
-    remote = parse_remote(repository.remote_url, settings)
-    with services.database.write() as work:
-        credential = open_credential(services.vault, work, repository)
-    address = pin(remote.host, remote.port, allow_private=settings.allow_private_remotes)
-    is_ssh = remote.scheme == "ssh"
-    config = [f"protocol.{remote.scheme}.allow=always", "http.proxy="]
-    if not is_ssh:
-        shown = f"[{address}]" if ":" in address else address
-        config.append(f"http.curloptResolve={remote.host}:{remote.port}:{shown}")
-    with handed(
-        credential, is_ssh=is_ssh, host=remote.host, address=address, known_hosts=repository.known_hosts
-    ) as access:
-        try:
-            output = run(
-                ["ls-remote", "--symref", "--", remote.url, "HEAD"],
-                config=config,
-                env=access.environment,
-                pass_fds=access.descriptors,
-                timeout_s=_ASK_S,
-            )
-        except GitCommandError:
-            return None
+    try:
+        output = line.ask(("ls-remote", "--symref"), ("HEAD",), timeout_s=_ASK_S)
+    except RemoteError:
+        return None
     found = _SYMREF.search(output.decode("utf-8", "replace"))
     return found[1] if found else None
 
 
-def _learn(services: Services, repository: Repository, remote: Remote, hosts: str) -> None:
-    values: dict[str, str] = {}
-    if repository.last_synced_at is None and (branch := default_branch_of(services, repository)):
-        values["default_branch"] = branch
-    if hosts:
-        values["known_hosts"] = hosts
-    if values:
-        with services.database.write() as work:
-            RepositoryRepository(work).change(repository.workspace_id, repository.id, values)
+def _authorities() -> dict[str, str]:
+    """The certificates of an administrator's own authority, if the platform was started with them."""
+    return {name: os.environ[name] for name in ("GIT_SSL_CAINFO", "GIT_SSL_CAPATH") if name in os.environ}
 
 
 def _mirror(services: Services, repository: Repository) -> Path:

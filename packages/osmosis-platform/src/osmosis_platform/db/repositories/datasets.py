@@ -135,7 +135,7 @@ class DatasetRepository:
         gone = datasets.c.deleted_at.is_not(None) if deleted else datasets.c.deleted_at.is_(None)
         newest = datasets.c.deleted_at if deleted else datasets.c.created_at
         query = self._of(workspace_id, _LISTED).where(gone).order_by(newest.desc(), datasets.c.id.desc())
-        rows = self._work.execute(query.limit(limit).offset(offset)).mappings()
+        rows = self._work.execute(query.limit(limit).offset(offset))
         count = sa.select(sa.func.count()).select_from(datasets).where(datasets.c.workspace_id == workspace_id, gone)
         return [_dataset(row) for row in rows], self._work.execute(count).scalar_one()
 
@@ -220,7 +220,7 @@ class DatasetRepository:
         return sa.select(*columns).select_from(_ROWS).where(datasets.c.workspace_id == workspace_id)
 
     def _one(self, query: sa.Select[Any]) -> Dataset | None:
-        row = self._work.execute(query).mappings().one_or_none()
+        row = self._work.execute(query).one_or_none()
         return None if row is None else _dataset(row)
 
 
@@ -251,7 +251,7 @@ class DatasetSweepRepository:
 
     def _some(self, limit: int, *conditions: sa.ColumnElement[bool]) -> Sequence[Dataset]:
         query = sa.select(*_ALL).select_from(_ROWS).where(*conditions).order_by(datasets.c.updated_at).limit(limit)
-        return [_dataset(row) for row in self._work.execute(query).mappings()]
+        return [_dataset(row) for row in self._work.execute(query)]
 
 
 def new_dataset_id() -> str:
@@ -259,7 +259,7 @@ def new_dataset_id() -> str:
     return new_id("ds")
 
 
-def _dataset(row: Mapping[Any, Any]) -> Dataset:
-    values = dict(row)
+def _dataset(row: sa.Row[Any]) -> Dataset:
+    values: dict[str, Any] = dict(zip(row._fields, row, strict=True))
     values["status"] = DatasetStatus(values["status"])
     return Dataset(**values)

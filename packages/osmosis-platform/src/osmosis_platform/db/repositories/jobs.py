@@ -62,9 +62,9 @@ COLUMNS = [
 ]
 
 
-def job_of(row: sa.RowMapping | Mapping[str, Any]) -> Job:
+def job_of(row: sa.Row[Any]) -> Job:
     """The job of a row of `COLUMNS`."""
-    facts: dict[str, Any] = dict(row)
+    facts: dict[str, Any] = dict(zip(row._fields, row, strict=True))
     code, message, fault = (facts.pop(name) for name in ("error_code", "error_message", "error_fault"))
     error = None if code is None else Failure(code, message or "", cast("Fault", fault))
     facts |= {"status": JobStatus(facts["status"]), "error": error}
@@ -93,7 +93,7 @@ class JobRepository:
     def get(self, workspace_id: str, job_id: str) -> Job | None:
         """One job of this workspace."""
         query = sa.select(*COLUMNS).where(jobs.c.workspace_id == workspace_id, jobs.c.id == job_id)
-        row = self._work.execute(query).mappings().one_or_none()
+        row = self._work.execute(query).one_or_none()
         return None if row is None else job_of(row)
 
     def page(
@@ -115,7 +115,7 @@ class JobRepository:
         if subject_id is not None:
             wanted.append(jobs.c.subject_id == subject_id)
         query = sa.select(*COLUMNS).where(*wanted).order_by(jobs.c.id.desc()).limit(limit).offset(offset)
-        rows = self._work.execute(query).mappings().all()
+        rows = self._work.execute(query).all()
         total = offset + len(rows)
         if len(rows) == limit or (offset and not rows):
             total = self._work.execute(sa.select(sa.func.count()).select_from(jobs).where(*wanted)).scalar_one()
@@ -130,7 +130,7 @@ class JobRepository:
             .values(status=JobStatus.CANCELLED, cancel_requested_at=now, finished_at=now)
             .returning(*COLUMNS)
         )
-        row = self._work.execute(statement).mappings().one_or_none()
+        row = self._work.execute(statement).one_or_none()
         return None if row is None else job_of(row)
 
     def request_cancel(self, workspace_id: str, job_id: str) -> Job | None:
@@ -142,5 +142,5 @@ class JobRepository:
             .values(cancel_requested_at=sa.func.coalesce(jobs.c.cancel_requested_at, sa.literal(now, UtcTime())))
             .returning(*COLUMNS)
         )
-        row = self._work.execute(statement).mappings().one_or_none()
+        row = self._work.execute(statement).one_or_none()
         return None if row is None else job_of(row)

@@ -115,7 +115,7 @@ class LeaseRepository:
 
     def get(self, job_id: str) -> Job | None:
         """One job of any workspace."""
-        row = self._work.execute(sa.select(*COLUMNS).where(jobs.c.id == job_id)).mappings().one_or_none()
+        row = self._work.execute(sa.select(*COLUMNS).where(jobs.c.id == job_id)).one_or_none()
         return None if row is None else job_of(row)
 
     def leases(self) -> list[Lease]:
@@ -228,7 +228,7 @@ class LeaseRepository:
             )
             .returning(*COLUMNS)
         )
-        row = self._work.execute(statement).mappings().one_or_none()
+        row = self._work.execute(statement).one_or_none()
         return None if row is None else job_of(row)
 
     @staticmethod

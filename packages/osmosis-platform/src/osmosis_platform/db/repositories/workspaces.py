@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from osmosis_platform.db.database import UnitOfWork
-from osmosis_platform.db.inserts import insert
+from osmosis_platform.db.inserts import insert, insert_new
 from osmosis_platform.db.repositories.repositories import is_named
 from osmosis_platform.db.tables.git import repositories
 from osmosis_platform.db.tables.identity import former_workspace_names, memberships, quickstarts, workspaces
@@ -47,6 +47,41 @@ COLUMNS = [workspaces.c[name] for name in Workspace.__dataclass_fields__]
 _LIVE = workspaces.c.deleted_at.is_(None)
 
 
+def _id_of_key(key: Any) -> sa.ScalarSelect[str]:
+    now = sa.select(workspaces.c.id).where(workspaces.c.name_key == key)
+    former = sa.select(former_workspace_names.c.workspace_id).where(former_workspace_names.c.name_key == key)
+    return sa.select(sa.func.coalesce(now.scalar_subquery(), former.scalar_subquery())).scalar_subquery()
+
+
+# Built once, since every request asks them: to build them takes longer than to run them.
+_SEEN = (
+    sa.select(
+        workspaces.c.id,
+        workspaces.c.name,
+        memberships.c.role,
+        workspaces.c.billing_ready,
+        repositories.c.id.label("repository_id"),
+        repositories.c.full_name.label("repository_full_name"),
+    )
+    .join(memberships, memberships.c.workspace_id == workspaces.c.id)
+    .outerjoin(
+        repositories,
+        sa.and_(repositories.c.workspace_id == workspaces.c.id, repositories.c.disconnected_at.is_(None)),
+    )
+    .where(memberships.c.user_id == sa.bindparam("user_id"), _LIVE)
+    .order_by(workspaces.c.name_key)
+)
+_SEEN_NAMED = _SEEN.where(
+    sa.or_(workspaces.c.id == _id_of_key(sa.bindparam("name_key")), workspaces.c.id == sa.bindparam("name"))
+)
+
+
+def _seen_of(row: sa.Row[Any]) -> SeenWorkspace:
+    return SeenWorkspace(
+        row.id, row.name, Role(row.role), row.billing_ready, row.repository_id, row.repository_full_name
+    )
+
+
 class WorkspaceRepository:
     """Every workspace; a person's view of them begins with the person."""
 
@@ -64,8 +99,7 @@ class WorkspaceRepository:
         self._refuse_taken(name, None)
         workspace = Workspace(new_id("ws"), name, timezone, False, created_by, self._work.clock())
         values = {column.name: getattr(workspace, column.name) for column in COLUMNS} | {"name_key": name.lower()}
-        statement = insert(self._work, workspaces).values(**values).on_conflict_do_nothing().returning(workspaces.c.id)
-        if self._work.execute(statement).first() is None:
+        if not insert_new(self._work, workspaces, values):
             raise _taken(name)
         return workspace
 
@@ -107,8 +141,8 @@ class WorkspaceRepository:
 
     def seen_by_named(self, user_id: str, name: str) -> SeenWorkspace | None:
         """The workspace of a name, a former name or an id, if the person is a member."""
-        found = self._seen(user_id, sa.or_(workspaces.c.id == self._id_of(name), workspaces.c.id == name))
-        return found[0] if found else None
+        found = self._work.execute(_SEEN_NAMED, {"user_id": user_id, "name": name, "name_key": name.lower()}).first()
+        return None if found is None else _seen_of(found)
 
     def seen_by_connected(self, user_id: str, identity: str) -> list[SeenWorkspace]:
         """A person's workspaces that are connected to a repository, named as `repositories.identity`."""
@@ -131,7 +165,7 @@ class WorkspaceRepository:
         except IntegrityError as error:
             raise _taken(name) from error
         if old.lower() != name.lower():
-            self._work.execute(insert(self._work, former).values(**values).on_conflict_do_nothing())
+            insert_new(self._work, former, values)
 
     def set_timezone(self, workspace_id: str, timezone: str) -> None:
         """In which zone pages show dates."""
@@ -160,35 +194,14 @@ class WorkspaceRepository:
         self._work.execute(statement.on_conflict_do_update(index_elements=keys, set_=values))
 
     def _seen(self, user_id: str, *conditions: sa.ColumnElement[bool]) -> list[SeenWorkspace]:
-        connected = sa.and_(repositories.c.workspace_id == workspaces.c.id, repositories.c.disconnected_at.is_(None))
-        query = (
-            sa.select(
-                workspaces.c.id,
-                workspaces.c.name,
-                memberships.c.role,
-                workspaces.c.billing_ready,
-                repositories.c.id.label("repository_id"),
-                repositories.c.full_name.label("repository_full_name"),
-            )
-            .join(memberships, memberships.c.workspace_id == workspaces.c.id)
-            .outerjoin(repositories, connected)
-            .where(memberships.c.user_id == user_id, _LIVE, *conditions)
-            .order_by(workspaces.c.name_key)
-        )
-        rows: list[dict[str, Any]] = [dict(row) for row in self._work.execute(query).mappings()]
-        for row in rows:
-            row["role"] = Role(row["role"])
-        return [SeenWorkspace(**row) for row in rows]
+        return [_seen_of(row) for row in self._work.execute(_SEEN.where(*conditions), {"user_id": user_id})]
 
     def _set(self, workspace_id: str, **values: object) -> None:
         self._work.execute(sa.update(workspaces).where(workspaces.c.id == workspace_id, _LIVE).values(**values))
 
     @staticmethod
     def _id_of(name: str) -> sa.ScalarSelect[str]:
-        key = name.lower()
-        now = sa.select(workspaces.c.id).where(workspaces.c.name_key == key)
-        former = sa.select(former_workspace_names.c.workspace_id).where(former_workspace_names.c.name_key == key)
-        return sa.select(sa.func.coalesce(now.scalar_subquery(), former.scalar_subquery())).scalar_subquery()
+        return _id_of_key(name.lower())
 
     def _refuse_taken(self, name: str, workspace_id: str | None) -> None:
         holder = self.by_name(name)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from fastapi import APIRouter, FastAPI
 
 from osmosis_platform.api import envelope
+from osmosis_platform.api.pages import errors as pages
 from osmosis_platform.api.requests import RequestFrame
 from osmosis_platform.api.scope import show_actions
 from osmosis_platform.api.segments import KeepEncodedSlashes
@@ -30,6 +31,8 @@ ROUTERS: tuple[str, ...] = (
     "osmosis_platform.api.v1.repository",
     "osmosis_platform.api.v1.rollouts",
     "osmosis_platform.api.v1.secrets",
+    "osmosis_platform.api.v1.usage",
+    "osmosis_platform.api.v1.events",
     "osmosis_platform.api.v1.webhooks",
     "osmosis_platform.api.blobs",
     "osmosis_platform.api.cli.datasets",
@@ -56,10 +59,13 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.services = services
     envelope.install(app)
+    pages.install(app)
     for name in ROUTERS:
         router: APIRouter = importlib.import_module(name).router
+        show_actions(router)
         app.include_router(router)
-    show_actions(app)
+    # Last: a workspace's name is the first segment of its pages.
+    app.include_router(importlib.import_module("osmosis_platform.api.pages.router").router)
     app.add_middleware(KeepEncodedSlashes)
     app.add_middleware(VersionNegotiation, settings=services.settings)
     app.add_middleware(RequestFrame, settings=services.settings)

@@ -105,7 +105,7 @@ class Connect(BaseModel):
 
     url: str = Field(min_length=1, max_length=500)
     token: SecretStr | None = Field(None, min_length=1, max_length=4096)
-    username: str | None = Field(None, pattern=r"[A-Za-z0-9@._+-]{1,100}")
+    username: str | None = Field(None, pattern=r"^[A-Za-z0-9@._+-]{1,100}$")
     known_hosts: str | None = Field(None, max_length=20_000, description="Host keys in OpenSSH's format.")
     default_branch: str | None = Field(None, min_length=1, max_length=250)
 
@@ -118,7 +118,7 @@ class Change(BaseModel):
     full_name: str | None = Field(None, max_length=170, description="owner/repo of a hosted repository.")
     default_branch: str | None = Field(None, min_length=1, max_length=250)
     token: SecretStr | None = Field(None, min_length=1, max_length=4096, description="A new token of a remote.")
-    username: str | None = Field(None, pattern=r"[A-Za-z0-9@._+-]{1,100}")
+    username: str | None = Field(None, pattern=r"^[A-Za-z0-9@._+-]{1,100}$")
 
 
 class WebhookSecret(BaseModel):

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 
 from osmosis_platform.db.database import UnitOfWork
-from osmosis_platform.db.inserts import insert
+from osmosis_platform.db.inserts import insert_new
 from osmosis_platform.db.tables.identity import device_logins
 
 
@@ -50,8 +50,7 @@ class DeviceLoginRepository:
         """Adds a login; False if its user code is in use."""
         values = {column.name: getattr(login, column.name) for column in COLUMNS}
         values["device_code_sha256"] = device_code_sha256
-        statement = insert(self._work, device_logins).values(**values).on_conflict_do_nothing()
-        return self._work.execute(statement).rowcount == 1
+        return insert_new(self._work, device_logins, values)
 
     def by_device_code(self, sha256: str) -> DeviceLogin | None:
         """The login of a device code's hash."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from osmosis_platform.db.database import UnitOfWork
-from osmosis_platform.db.inserts import insert
+from osmosis_platform.db.inserts import insert, insert_new
 from osmosis_platform.db.tables.identity import platform_facts
 
 
@@ -32,7 +32,7 @@ class FactRepository:
     def put_first(self, name: str, value: str) -> str:
         """Writes a fact unless there is one; what holds now, whoever was first."""
         values = {"name": name, "value": value, "updated_at": self._work.clock()}
-        self._work.execute(insert(self._work, platform_facts).values(**values).on_conflict_do_nothing())
+        insert_new(self._work, platform_facts, values)
         found = self.find(name)
         assert found is not None
         return found

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from osmosis_platform.db.database import UnitOfWork
-from osmosis_platform.db.inserts import insert
+from osmosis_platform.db.inserts import insert_new
 from osmosis_platform.db.tables.identity import memberships, users
 from osmosis_platform.domain.permissions import Role
 
@@ -34,8 +34,7 @@ class MembershipRepository:
     def add(self, workspace_id: str, user_id: str, role: Role) -> bool:
         """Lets a person in; False if they are a member already, whose role stays."""
         values = {"workspace_id": workspace_id, "user_id": user_id, "role": str(role), "created_at": self._work.clock()}
-        statement = insert(self._work, memberships).values(**values).on_conflict_do_nothing()
-        return self._work.execute(statement.returning(memberships.c.user_id)).first() is not None
+        return insert_new(self._work, memberships, values)
 
     def find(self, workspace_id: str, user_id: str) -> Member | None:
         """One member."""

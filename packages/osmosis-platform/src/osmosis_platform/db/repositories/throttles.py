@@ -33,13 +33,14 @@ class ThrottleRepository:
         is_over = sa.or_(
             throttles.c.window_started_at <= now - timedelta(seconds=window_s), throttles.c.window_started_at > now
         )
+        started = throttles.c.window_started_at
         statement = insert(self._work, throttles).values(key=key, window_started_at=now, count=1)
         count = self._work.execute(
             statement.on_conflict_do_update(
                 index_elements=[throttles.c.key],
                 set_={
                     "count": sa.case((is_over, 1), else_=throttles.c.count + 1),
-                    "window_started_at": sa.case((is_over, now), else_=throttles.c.window_started_at),
+                    "window_started_at": sa.case((is_over, statement.excluded.window_started_at), else_=started),
                 },
             ).returning(throttles.c.count)
         )

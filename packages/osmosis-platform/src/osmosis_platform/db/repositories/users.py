@@ -8,7 +8,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from osmosis_platform.db.database import UnitOfWork
-from osmosis_platform.db.inserts import insert
+from osmosis_platform.db.inserts import insert_new
 from osmosis_platform.db.tables.identity import oidc_identities, users
 from osmosis_platform.errors import MissingError, TakenError
 from osmosis_platform.ids import new_id
@@ -52,9 +52,7 @@ class UserRepository:
         """
         user = User(new_id("us"), email, name, password_hash, is_administrator, self._work.clock(), None)
         values = {column.name: getattr(user, column.name) for column in COLUMNS}
-        # RETURNING tells on both databases; the row count of an INSERT is unknown on PostgreSQL.
-        statement = insert(self._work, users).values(**values).on_conflict_do_nothing().returning(users.c.id)
-        if self._work.execute(statement).first() is None:
+        if not insert_new(self._work, users, values):
             raise TakenError(f"There is a user {email} already; sign in, or choose another address.", field="email")
         return user
 
@@ -87,7 +85,7 @@ class UserRepository:
     def link_identity(self, user_id: str, issuer: str, subject: str) -> None:
         """Remembers how an identity provider calls a person; a second time changes nothing."""
         values = {"issuer": issuer, "subject": subject, "user_id": user_id, "created_at": self._work.clock()}
-        self._work.execute(insert(self._work, oidc_identities).values(**values).on_conflict_do_nothing())
+        insert_new(self._work, oidc_identities, values)
 
     def all(self) -> list[User]:
         """Everybody, by e-mail address."""

@@ -231,6 +231,8 @@ def test_the_default_branch_must_exist(client, lab, worker):
     settled(client, lab)
     changed = client.patch(REPOSITORY, headers=bearer(lab, "owner"), json={"default_branch": "next"}).json()
     assert changed["default_branch"] == "next"
+    settled(client, lab)
+    assert git("--git-dir", lab.path, "symbolic-ref", "HEAD") == "refs/heads/next"
     assert rollouts(client, lab).json()["total_count"] == 4
 
 

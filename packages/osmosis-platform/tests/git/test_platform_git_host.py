@@ -209,6 +209,34 @@ def test_the_published_clients_arrangement_works(server, lab, tmp_path):
     assert lab.branches()["main"] == git("rev-parse", "HEAD", cwd=clone)
 
 
+def test_pushes_alone_are_rewritten_by_push_instead_of(server, lab, tmp_path):
+    """The arrangement that lasts: under it `get-url` still says github.com, which the published client insists on."""
+    base = f"http://anyone:{lab.tokens['owner']}@127.0.0.1:{server.port}/git/"
+    clone = tmp_path / "a"
+    git("clone", "-q", f"{base}lab/lab.git", clone)
+    git("remote", "set-url", "origin", "https://github.com/lab/lab.git", cwd=clone)
+    env = {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"url.{base}.pushInsteadOf",
+        "GIT_CONFIG_VALUE_0": "https://github.com/",
+    }
+    git("commit", "-q", "--allow-empty", "-m", "From the clone", cwd=clone)
+    assert git("remote", "get-url", "origin", cwd=clone, env=env) == "https://github.com/lab/lab.git"
+    git("push", "-q", "origin", "main", cwd=clone, env=env)
+    assert lab.branches()["main"] == git("rev-parse", "HEAD", cwd=clone)
+
+
+def test_a_full_repository_takes_no_push(server, services, lab):
+    object.__setattr__(services, "settings", services.settings.model_copy(update={"max_push_bytes": 1024}))
+    answer = httpx.post(
+        f"{server.url}/git/lab/lab.git/git-receive-pack",
+        content=b"0000",
+        headers={"Content-Type": "application/x-git-receive-pack-request"},
+        auth=("any", lab.tokens["owner"]),
+    )
+    assert (answer.status_code, answer.json()["code"]) == (413, "REPOSITORY_FULL")
+
+
 def test_many_clients_at_once_wait_for_a_free_process(server, services, clone_url, tmp_path):
     object.__setattr__(services, "settings", services.settings.model_copy(update={"git_processes": 2}))
     with ThreadPoolExecutor(8) as pool:

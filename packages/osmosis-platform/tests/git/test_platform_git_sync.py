@@ -222,7 +222,6 @@ def test_every_form_of_an_identity_finds_the_workspace(lab, services, identity):
         (mine,) = index.by_identity(identity, lab.users["viewer"])
         assert (mine.workspace_name, mine.role, mine.repository_id) == ("lab", "viewer", lab.repository.id)
         assert index.by_identity(identity, lab.users["stranger"]) == []
-        assert index.is_known(identity)
 
 
 def test_an_identity_of_another_host_is_only_itself(lab, services):

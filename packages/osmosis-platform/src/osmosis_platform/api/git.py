@@ -10,6 +10,7 @@ import base64
 import binascii
 import re
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
@@ -29,11 +30,13 @@ from osmosis_platform.errors import (
     InvalidRequestError,
     MissingError,
     ServiceError,
+    TooLargeError,
     UnauthorizedError,
     UnavailableError,
 )
 from osmosis_platform.git import hosting
 from osmosis_platform.git.backend import GitExchange
+from osmosis_platform.git.plumbing import size_bytes
 from osmosis_platform.identity.tokens import authenticate_token
 from osmosis_platform.jobs.queue import enqueue
 
@@ -53,6 +56,7 @@ _SERVICES = {"service=git-upload-pack": Action.GIT_READ, "service=git-receive-pa
 _CHALLENGE = {"WWW-Authenticate": 'Basic realm="Osmosis: any user name, an access token as password", charset="UTF-8"'}
 _WAIT_S = 30.0
 _SYNC_S = 20.0
+_PUSHES_KEPT = 4
 
 
 async def serve(request: Request) -> Response:
@@ -73,6 +77,8 @@ async def serve(request: Request) -> Response:
     except ForbiddenError as error:
         return _plain(error)
     path = await anyio.to_thread.run_sync(hosting.ensure, services, repository)
+    if found["operation"] == "git-receive-pack":
+        await anyio.to_thread.run_sync(_check_room, path, repository, services.settings.max_push_bytes)
     exchange = GitExchange(
         repository=path,
         operation=found["operation"],
@@ -182,6 +188,14 @@ def _find(work: UnitOfWork, actor: Actor, workspace: str, name: str) -> tuple[Re
 def _plain(error: ServiceError) -> Response:
     """A refusal as git shows it: it prints the text of plain bodies only."""
     return Response(error.message + "\n", error.status, media_type="text/plain; charset=utf-8")
+
+
+def _check_room(path: Path, repository: Repository, max_push_bytes: int) -> None:
+    """Pushes one by one must not fill the disk either."""
+    limit = _PUSHES_KEPT * max_push_bytes
+    if (size := size_bytes(path)) > limit:
+        message = f"{repository.full_name} takes {size} bytes; the limit is {limit}. Keep data in datasets instead."
+        raise TooLargeError(message, code="REPOSITORY_FULL")
 
 
 async def _note_push(services: Services, repository: Repository, actor: Actor) -> None:

@@ -235,8 +235,7 @@ def parse_cgi_head(head: bytes) -> tuple[int, list[tuple[bytes, bytes]]]:
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
-    # The leader may have ended before a child of it, so the group is asked, not the process; it is not waited for yet
-    # or its children hold the group, so the number is still ours.
+    # The whole group: http-backend has children. While it is not waited for, its number cannot be another's.
     if process.returncode is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

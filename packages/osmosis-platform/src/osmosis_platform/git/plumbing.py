@@ -213,6 +213,17 @@ def head_branch(repository: Path) -> str | None:
     return name.removeprefix("refs/heads/") if name.startswith("refs/heads/") else None
 
 
+def point_head(repository: Path, branch: str) -> None:
+    """Lets clones check out a branch, and git refuse its deletion."""
+    if head_branch(repository) != branch:
+        run(["symbolic-ref", "HEAD", f"refs/heads/{branch}"], repository=repository)
+
+
+def size_bytes(repository: Path) -> int:
+    """What the repository takes on the disk."""
+    return sum(file.lstat().st_size for file in repository.rglob("*") if file.is_file())
+
+
 def _shown(text: str, length: int | None = _SUBJECT_LENGTH) -> str:
     """Text that databases and JSON take: no surrogates, no NUL."""
     return text.encode("utf-8", "replace").decode().replace("\0", "")[:length]

@@ -21,7 +21,7 @@ from osmosis_platform.git import hosting
 from osmosis_platform.git.address import pin
 from osmosis_platform.git.command import GitCommandError, GitTimeoutError, run
 from osmosis_platform.git.credentials import handed, open_credential
-from osmosis_platform.git.plumbing import RepositoryLimitError
+from osmosis_platform.git.plumbing import RepositoryLimitError, size_bytes
 
 if TYPE_CHECKING:
     from osmosis_platform.services import Services
@@ -140,7 +140,7 @@ def fetch(services: Services, repository: Repository) -> Path:
     options = ("--quiet", "--prune", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--force")
     refspec = "+refs/heads/*:refs/heads/*"
     line.ask(("fetch", *options, "--no-auto-maintenance"), (refspec,), path=path, timeout_s=FETCH_S)
-    if (size := _size(path)) > 2 * limit:
+    if (size := size_bytes(path)) > 2 * limit:
         shutil.rmtree(path, ignore_errors=True)
         message = f"{line.remote.url} takes {size} bytes here; the limit is {2 * limit}."
         raise RepositoryLimitError(message, code="REMOTE_TOO_LARGE")
@@ -241,10 +241,6 @@ def _limited(max_bytes: int) -> tuple[str, ...]:
     """A shell that lets no file grow beyond a size: git's fetch has no such limit of its own."""
     blocks = max(1, max_bytes // 512)
     return ("/bin/sh", "-c", f'ulimit -f {blocks}; exec "$@"', "sh")
-
-
-def _size(path: Path) -> int:
-    return sum(file.lstat().st_size for file in path.rglob("*") if file.is_file())
 
 
 def _translated(remote: Remote, said: str, secret: str | None) -> RemoteError:

@@ -90,6 +90,8 @@ def _sync(services: Services, repository: Repository, sync: Sync, journal: _Jour
         repository = RepositoryRepository(work).get(workspace_id, repository.id) or repository
     found = plumbing.branches(path)
     journal.info("branches", f"{len(found)} branches")
+    if repository.kind == "hosted" and repository.default_branch in found:
+        plumbing.point_head(path, repository.default_branch)
     with services.database.read() as work:
         known = RepositoryRepository(work).branches(workspace_id, repository.id)
         descriptions = RolloutRepository(work).descriptions(workspace_id, repository.id)

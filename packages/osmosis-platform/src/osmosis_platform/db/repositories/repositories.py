@@ -62,13 +62,13 @@ class ConnectedWorkspace:
     """A workspace that a repository belongs to, and what a user is there.
 
     Attributes:
-        role: Of the user, `owner`, `admin`, `member` or `viewer`; None for who is no member.
+        role: Of the user: `owner`, `admin`, `member` or `viewer`.
     """
 
     workspace_id: str
     workspace_name: str
     repository_id: str
-    role: str | None
+    role: str
 
 
 _COLUMNS = [repositories.c[name] for name in Repository.__dataclass_fields__]
@@ -199,15 +199,6 @@ class RepositoryIndex:
                 also `<our host>[:port]/git/owner/repo`, whatever name the client knows our host by.
             user_id: Whose workspaces count.
         """
-        return [found for found in self._connected(identity, user_id) if found.role is not None]
-
-    def is_known(self, identity: str) -> bool:
-        """Whether any workspace is connected to a repository."""
-        return bool(self._connected(identity, None))
-
-    def _connected(self, identity: str, user_id: str | None) -> list[ConnectedWorkspace]:
-        matches = is_named(identity)
-        mine = (memberships.c.workspace_id == workspaces.c.id) & (memberships.c.user_id == user_id)
         query = (
             sa.select(
                 workspaces.c.id.label("workspace_id"),
@@ -217,8 +208,13 @@ class RepositoryIndex:
             )
             .select_from(repositories)
             .join(workspaces, workspaces.c.id == repositories.c.workspace_id)
-            .outerjoin(memberships, mine)
-            .where(matches, repositories.c.disconnected_at.is_(None), workspaces.c.deleted_at.is_(None))
+            .join(memberships, memberships.c.workspace_id == workspaces.c.id)
+            .where(
+                is_named(identity),
+                memberships.c.user_id == user_id,
+                repositories.c.disconnected_at.is_(None),
+                workspaces.c.deleted_at.is_(None),
+            )
             .order_by(workspaces.c.id)
         )
         return [ConnectedWorkspace(**row) for row in self._work.execute(query).mappings()]

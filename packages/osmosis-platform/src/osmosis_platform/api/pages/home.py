@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
@@ -12,6 +11,8 @@ from osmosis_platform.api.pages.rendering import go_to, local_page, page
 from osmosis_platform.api.pages.visitors import Sent, SentDep, person_may
 from osmosis_platform.api.scope import ServicesDep
 from osmosis_platform.api.segments import Segment
+from osmosis_platform.api.v1 import tokens
+from osmosis_platform.api.v1.account import rename_person, replace_password
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.audit import AuditRepository
 from osmosis_platform.db.repositories.sessions import SessionRepository
@@ -20,11 +21,9 @@ from osmosis_platform.db.repositories.users import UserRepository
 from osmosis_platform.db.repositories.workspaces import WorkspaceRepository
 from osmosis_platform.domain.actor import Actor
 from osmosis_platform.domain.permissions import ALL_SCOPES, SCOPES, Action
-from osmosis_platform.errors import InvalidRequestError, MissingError, ServiceError
-from osmosis_platform.identity.accounts import change_password, create_workspace
-from osmosis_platform.identity.names import check_person_name
-from osmosis_platform.identity.passwords import password_matches
-from osmosis_platform.identity.tokens import IssuedToken, issue_token
+from osmosis_platform.errors import InvalidRequestError, ServiceError
+from osmosis_platform.identity.accounts import create_workspace
+from osmosis_platform.identity.tokens import IssuedToken
 from osmosis_platform.services import Services
 
 router = APIRouter(include_in_schema=False)
@@ -94,13 +93,7 @@ async def revoke_token(
     services: ServicesDep, token_id: Segment, form: SentDep, actor: Annotated[Actor, person_may(Action.TOKENS_WRITE)]
 ) -> Response:
     """Ends a token."""
-
-    def revoke(work: UnitOfWork) -> None:
-        if not TokenRepository(work).revoke(actor.user_id, token_id):
-            raise MissingError("You have no such token; it may be revoked already.", code="TOKEN_NOT_FOUND")
-        AuditRepository(work).record(None, actor, "token.revoke", "token", token_id, {})
-
-    await services.database.writing(revoke)
+    await services.database.writing(lambda work: tokens.revoke_token(work, actor, token_id))
     return go_to(local_page(form["next"] or "/account?done=revoked"))
 
 
@@ -126,14 +119,8 @@ async def send_name(
     request: Request, services: ServicesDep, form: SentDep, actor: Annotated[Actor, person_may(Action.ACCOUNT_WRITE)]
 ) -> Response:
     """Changes the name that others see."""
-
-    def change(work: UnitOfWork) -> None:
-        name = check_person_name(form["name"])
-        UserRepository(work).set_name(actor.user_id, name)
-        AuditRepository(work).record(None, actor, "user.rename", "user", actor.user_id, {"name": name})
-
     try:
-        await services.database.writing(change)
+        await services.database.writing(lambda work: rename_person(work, actor, form["name"]))
     except InvalidRequestError as error:
         error.field = None
         return await _account(request, services, actor, status=400, failure=error)
@@ -145,39 +132,21 @@ async def send_password(
     request: Request, services: ServicesDep, form: SentDep, actor: Annotated[Actor, person_may(Action.ACCOUNT_WRITE)]
 ) -> Response:
     """Changes the password, of those who have one only with it."""
-
-    def change(work: UnitOfWork) -> None:
-        stored = UserRepository(work).get(actor.user_id).password_hash
-        if stored is not None and not password_matches(stored, form["current"]):
-            raise InvalidRequestError("This is not your current password.", field="current")
-        change_password(work, actor, form["password"])
-
     try:
-        await services.database.writing(change)
-    except InvalidRequestError as error:
-        return await _account(request, services, actor, status=400, failure=error)
+        await replace_password(services, actor, form["current"], form["password"])
+    except ServiceError as error:
+        if error.status >= 500:
+            raise
+        return await _account(request, services, actor, status=error.status, failure=error)
     return go_to("/account?done=password")
 
 
 def make_token(work: UnitOfWork, actor: Actor, form: Sent, *, workspace_id: str | None = None) -> IssuedToken:
     """The token that a form asks for."""
-    chosen = form.chosen.get("scopes", [])
-    if not form["days"].isdecimal() or not 1 <= int(form["days"][:5]) <= 3650:
+    days = int(form["days"][:5]) if form["days"].isascii() and form["days"].isdecimal() else 0
+    if not 1 <= days <= 3650:
         raise InvalidRequestError("Choose for how many days the token counts, up to 3,650.", field="days")
-    ends = work.clock() + timedelta(days=int(form["days"]))
-    scopes = [ALL_SCOPES] if ALL_SCOPES in chosen else chosen
-    issued = issue_token(
-        work,
-        actor.user_id,
-        kind="personal",
-        name=form["name"],
-        scopes=scopes,
-        expires_at=ends,
-        workspace_id=workspace_id,
-    )
-    facts = {"kind": "personal", "name": form["name"], "scopes": scopes}
-    AuditRepository(work).record(workspace_id, actor, "token.create", "token", issued.id, facts)
-    return issued
+    return tokens.make_token(work, actor, form["name"], form.chosen.get("scopes", []), days, workspace_id)
 
 
 TOKEN_SCOPES = sorted(SCOPES - {ALL_SCOPES})

@@ -104,6 +104,14 @@ class AuditRepository:
                 return
             after = rows[-1]["seq"]
 
+    def after(self, workspace_id: str | None, seq: int, *, limit: int) -> list[AuditEntry]:
+        """Entries of a chain, oldest first, newer than `seq`: for exports."""
+        query = sa.select(audit_entries).where(
+            audit_entries.c.chain == (workspace_id or PLATFORM_CHAIN), audit_entries.c.seq > seq
+        )
+        rows = self._work.execute(query.order_by(audit_entries.c.seq).limit(limit))
+        return [AuditEntry(**row._mapping) for row in rows]
+
     def verify(self, workspace_id: str | None) -> int | None:
         """The first entry of a chain that was changed, or whose predecessor is gone; None when all is as it was written.
 

@@ -42,7 +42,9 @@ NOWHERE = [
 
 def test_every_scope_that_leads_nowhere_has_its_code(house, client):
     headers = house.headers("ada")
-    assert [code(client.get(LIST, headers=headers | scope)) for scope, _ in NOWHERE] == [expected for _, expected in NOWHERE]
+    assert [code(client.get(LIST, headers=headers | scope)) for scope, _ in NOWHERE] == [
+        expected for _, expected in NOWHERE
+    ]
 
 
 def test_strangers_hear_the_same_of_a_workspace_as_of_none(everybody, client):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # kind: "module:function", imported when the first job of the kind runs. One line for each kind.
 KINDS: dict[str, str] = {
     "jobs.sweep": "osmosis_platform.jobs.sweep:run",
+    "identity.sweep": "osmosis_platform.jobs.identity_sweep:run",
     "dataset.process": "osmosis_platform.jobs.dataset:process",
     "datasets.sweep": "osmosis_platform.jobs.dataset_sweep:run",
     "repository.sync": "osmosis_platform.jobs.sync:run",

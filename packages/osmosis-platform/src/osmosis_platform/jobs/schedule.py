@@ -34,6 +34,7 @@ class Periodic:
 # One line for each kind; its handler is in jobs/handler.py: KINDS, its workspace is `platform`, its payload is empty.
 SCHEDULE: dict[str, Periodic] = {
     "jobs.sweep": Periodic(3600.0),
+    "identity.sweep": Periodic(3600.0),
     "datasets.sweep": Periodic(3600.0),
     "repository.poll": Periodic(300.0, setting="git_poll_s"),
 }

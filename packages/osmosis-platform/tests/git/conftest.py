@@ -1,5 +1,6 @@
 """What tests of git share: members of a workspace with a hosted repository, a real server, and the real git."""
 
+import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,16 @@ from osmosis_platform.domain.permissions import Role
 from osmosis_platform.git import hosting
 from osmosis_platform.identity.tokens import issue_token
 from real_git import Server
+
+_count = itertools.count()
+
+
+@pytest.fixture
+def database_url(request, tmp_path):
+    """SQLite; a test of statements that are new asks for both databases by an indirect parameter."""
+    if getattr(request, "param", "sqlite") == "postgresql":
+        return request.getfixturevalue("postgres").create_database(f"git_{next(_count)}")
+    return f"sqlite:///{tmp_path / 'platform.sqlite3'}"
 
 
 @dataclass

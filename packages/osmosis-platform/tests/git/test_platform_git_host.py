@@ -15,12 +15,6 @@ from osmosis_platform.identity.tokens import issue_token
 from real_git import git
 
 
-@pytest.fixture
-def database_url(tmp_path):
-    """What streams does not depend on the database."""
-    return f"sqlite:///{tmp_path / 'platform.sqlite3'}"
-
-
 def test_a_clone_holds_the_template_and_a_push_comes_back(clone_url, tmp_path, lab):
     git("clone", "-q", clone_url("owner"), tmp_path / "a")
     for place in ("rollouts", "configs/training", "configs/eval", "data", "AGENTS.md", ".gitignore"):
@@ -37,7 +31,7 @@ def test_a_clone_holds_the_template_and_a_push_comes_back(clone_url, tmp_path, l
 
 def test_a_pack_of_many_megabytes_streams_both_ways(clone_url, tmp_path):
     git("clone", "-q", clone_url(), tmp_path / "a")
-    content = os.urandom(24 << 20)
+    content = os.urandom(12 << 20)
     (tmp_path / "a/blob.bin").write_bytes(content)
     git("add", "-A", cwd=tmp_path / "a")
     git("commit", "-qm", "Add a large file", cwd=tmp_path / "a")
@@ -108,27 +102,27 @@ def test_a_revoked_token_is_refused_at_once(server, services, lab):
     assert (answer.status_code, answer.json()["code"]) == (401, "TOKEN_REVOKED")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "lab/lab.git/config",
-        "lab/lab.git/HEAD",
-        "lab/lab.git/objects/info/packs",
-        "lab/..%2f..%2flab.git/info/refs?service=git-upload-pack",
-        "lab/%2e%2e/lab.git/info/refs?service=git-upload-pack",
-        "lab/lab%00.git/info/refs?service=git-upload-pack",
-        "lab/lab.git/info/refs%0a?service=git-upload-pack",
-        "-lab/lab.git/info/refs?service=git-upload-pack",
-        "lab/lab/info/refs?service=git-upload-pack",
-        "lab/lab.git.git/info/refs?service=git-upload-pack",
-    ],
-)
-def test_odd_paths_are_not_found(server, lab, path):
-    with socket.create_connection(("127.0.0.1", server.port)) as connection:
-        token = httpx.BasicAuth("any", lab.tokens["owner"])._auth_header
-        request = f"GET /git/{path} HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\nConnection: close\r\n\r\n"
-        connection.sendall(request.encode())
-        assert b" 404 " in connection.recv(4096).split(b"\r\n", 1)[0]
+ODD_PATHS = [
+    "lab/lab.git/config",
+    "lab/lab.git/HEAD",
+    "lab/lab.git/objects/info/packs",
+    "lab/..%2f..%2flab.git/info/refs?service=git-upload-pack",
+    "lab/%2e%2e/lab.git/info/refs?service=git-upload-pack",
+    "lab/lab%00.git/info/refs?service=git-upload-pack",
+    "lab/lab.git/info/refs%0a?service=git-upload-pack",
+    "-lab/lab.git/info/refs?service=git-upload-pack",
+    "lab/lab/info/refs?service=git-upload-pack",
+    "lab/lab.git.git/info/refs?service=git-upload-pack",
+]
+
+
+def test_odd_paths_are_not_found(server, lab):
+    token = httpx.BasicAuth("any", lab.tokens["owner"])._auth_header
+    for path in ODD_PATHS:
+        with socket.create_connection(("127.0.0.1", server.port)) as connection:
+            request = f"GET /git/{path} HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\nConnection: close\r\n\r\n"
+            connection.sendall(request.encode())
+            assert b" 404 " in connection.recv(4096).split(b"\r\n", 1)[0], path
 
 
 @pytest.mark.parametrize("query", ["", "service=git-upload-archive", "service=git-upload-pack&x=1"])
@@ -240,7 +234,7 @@ def test_a_full_repository_takes_no_push(server, services, lab):
 def test_many_clients_at_once_wait_for_a_free_process(server, services, clone_url, tmp_path):
     object.__setattr__(services, "settings", services.settings.model_copy(update={"git_processes": 2}))
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: git("clone", "-q", clone_url(), tmp_path / f"c{n}"), range(8)))
+        list(pool.map(lambda n: git("clone", "-q", clone_url(), tmp_path / f"c{n}"), range(6)))
 
 
 def test_a_cgi_head_passes_only_what_clients_need():

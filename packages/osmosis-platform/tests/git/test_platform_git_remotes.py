@@ -26,12 +26,6 @@ from real_git import Server, git
 TOKEN = "a-token-that-must-stay-secret"
 
 
-@pytest.fixture
-def database_url(tmp_path):
-    """What is fetched does not depend on the database."""
-    return f"sqlite:///{tmp_path / 'platform.sqlite3'}"
-
-
 class GitHost:
     """Somebody else's git host: one repository `team/app`, which wants a token."""
 

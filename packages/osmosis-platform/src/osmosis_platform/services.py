@@ -28,7 +28,7 @@ else:
     class part(cached_property):
         """A part that is made once, also when two requests ask for it first: some guard state of the process."""
 
-        def __get__(self, instance, owner=None):
+        def __get__(self, instance: object, owner: type | None = None) -> object:
             """Makes it, or gives the one that somebody else just made."""
             with _making:
                 return super().__get__(instance, owner)

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from osmosis_platform.db.repositories.audit import AuditRepository
 from osmosis_platform.domain.permissions import Role
+from osmosis_platform.usage.quotas import set_quota
 
 
 def _code(reply):
@@ -294,3 +295,12 @@ def test_everything_is_audited(ada, rows):
         "dataset.complete",
         "dataset.rename",
     ]
+
+
+def test_a_quota_of_bytes_holds(ada):
+    with ada.services.database.write() as work:
+        set_quota(work, ada.workspace_id, "datasets.bytes", 100)
+    ada.begin("a", 60)
+    body = {"file_name": "b", "file_size": 60, "extension": "csv"}
+    assert _code(ada.cli("POST", body=body)) == (403, "QUOTA_EXCEEDED")
+    ada.begin("b", 40)

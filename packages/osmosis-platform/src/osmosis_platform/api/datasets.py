@@ -21,9 +21,9 @@ from osmosis_platform.domain.permissions import Action
 from osmosis_platform.errors import InvalidRequestError, MissingError, TakenError
 from osmosis_platform.jobs.queue import enqueue, request_cancel
 from osmosis_platform.services import Services
+from osmosis_platform.usage import quotas
 
 PROCESS = "dataset.process"
-BYTES_QUOTA = "datasets.bytes"
 
 
 async def find(services: Services, scope: WorkspaceScope, name_or_id: str) -> Dataset:
@@ -229,8 +229,9 @@ def _may_begin(
     work: UnitOfWork, scope: WorkspaceScope, name: str, *, size_bytes: int, overwrite_id: str | None
 ) -> str | None:
     """Whether a dataset of this name and size can be begun; the id of the one it overwrites."""
-    repository = DatasetRepository(work)
-    holder = repository.holder(scope.workspace_id, name)
+    quotas.check(work, scope.workspace_id, "datasets.file_bytes", size_bytes)
+    quotas.check(work, scope.workspace_id, "datasets.bytes", size_bytes)
+    holder = DatasetRepository(work).holder(scope.workspace_id, name)
     if holder is None:
         return None
     if overwrite_id is None:

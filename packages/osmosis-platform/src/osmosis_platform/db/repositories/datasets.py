@@ -139,15 +139,6 @@ class DatasetRepository:
         count = sa.select(sa.func.count()).select_from(datasets).where(datasets.c.workspace_id == workspace_id, gone)
         return [_dataset(row) for row in rows], self._work.execute(count).scalar_one()
 
-    def stored_bytes(self, workspace_id: str) -> int:
-        """How many bytes the originals have whose objects are, or will be, in the store."""
-        query = sa.select(sa.func.coalesce(sa.func.sum(datasets.c.original_size_bytes), 0)).where(
-            datasets.c.workspace_id == workspace_id,
-            datasets.c.deleted_at.is_(None),
-            datasets.c.status != DatasetStatus.CANCELLED,
-        )
-        return int(self._work.execute(query).scalar_one())
-
     def move(
         self,
         workspace_id: str,

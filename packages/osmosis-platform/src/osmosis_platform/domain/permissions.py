@@ -88,22 +88,24 @@ class Rule:
         scope: What a restricted token needs; None where any live token will do.
         own: Roles that may do it to what is theirs, beyond `roles`.
         administrator: Only administrators of the platform.
+        beyond: Reaches beyond one workspace, so that a token for one may not.
     """
 
     roles: frozenset[Role] | None
     scope: str | None
     own: frozenset[Role] = frozenset()
     administrator: bool = False
+    beyond: bool = False
 
 
 RULES: dict[Action, Rule] = {
     Action.ACCOUNT_READ: Rule(None, None),
-    Action.ACCOUNT_WRITE: Rule(None, "account:write"),
+    Action.ACCOUNT_WRITE: Rule(None, "account:write", beyond=True),
     Action.TOKENS_READ: Rule(None, "tokens:read"),
     Action.TOKENS_WRITE: Rule(None, "tokens:write"),
     Action.TOKENS_REVOKE_OWN: Rule(None, None),
-    Action.WORKSPACE_CREATE: Rule(None, "workspace:write"),
-    Action.PLATFORM_ADMINISTER: Rule(None, "platform:write", administrator=True),
+    Action.WORKSPACE_CREATE: Rule(None, "workspace:write", beyond=True),
+    Action.PLATFORM_ADMINISTER: Rule(None, "platform:write", administrator=True, beyond=True),
     Action.WORKSPACE_READ: Rule(EVERYBODY, None),
     Action.WORKSPACE_UPDATE: Rule(MANAGERS, "workspace:write"),
     Action.WORKSPACE_DELETE: Rule(OWNERS, "workspace:write"),
@@ -149,7 +151,10 @@ SCOPES: frozenset[str] = frozenset(
 
 def has_scope(actor: Actor, action: Action) -> bool:
     """Whether the credential at hand reaches to the action, whatever the role."""
-    wanted = RULES[action].scope
+    rule = RULES[action]
+    if rule.beyond and actor.only_workspace_id is not None:
+        return False
+    wanted = rule.scope
     if wanted is None or ALL_SCOPES in actor.scopes or wanted in actor.scopes:
         return True
     return wanted.endswith(":read") and wanted.replace(":read", ":write") in actor.scopes
@@ -175,11 +180,17 @@ def authorize(role: Role | None, action: Action, *, actor: Actor, owner_id: str 
         owner_id: Whose thing it is, where that matters.
 
     Raises:
-        ForbiddenError: `FORBIDDEN` naming role and action, or `TOKEN_SCOPE_MISSING` naming the scope.
+        ForbiddenError: `FORBIDDEN` naming role and action, `TOKEN_SCOPE_MISSING` naming the scope, or `TOKEN_REACH`.
     """
     if is_allowed(role, action, actor=actor, owner_id=owner_id):
         return
     rule = RULES[action]
+    if rule.beyond and actor.only_workspace_id is not None:
+        raise ForbiddenError(
+            f"This token is for one workspace, and {action} reaches beyond it. Use a token for all, or sign in.",
+            code="TOKEN_REACH",
+            details={"action": str(action)},
+        )
     if not has_scope(actor, action):
         raise ForbiddenError(
             f"This token has no scope {rule.scope}, which {action} needs. Make a token with it, or sign in again.",

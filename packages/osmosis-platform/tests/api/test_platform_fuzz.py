@@ -25,11 +25,14 @@ EXAMPLES = 6
 STREAMS = {"text/event-stream"}
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """An application over SQLite with an owner in a workspace, and a stranger."""
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def place(request, tmp_path_factory):
+    """An application over each database."""
     directory = tmp_path_factory.mktemp("fuzz")
-    database = Database(f"sqlite:///{directory / 'platform.sqlite3'}")
+    url = f"sqlite:///{directory / 'platform.sqlite3'}"
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgres").create_database("fuzz")
+    database = Database(url)
     schema.migrate(database)
     services = Services(Settings(data_dir=directory), database)
     before = structlog.get_config()

@@ -51,6 +51,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(OSError, _os_error)
+    app.add_exception_handler(UnicodeEncodeError, _no_text)
     app.add_exception_handler(Exception, _fault_of_ours)
 
 
@@ -108,6 +109,12 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
     elif error.status_code == 405:
         message = f"{shown_path(request.url.path)} does not take {request.method}."
     return error_response(error.status_code, code, message, headers=error.headers)
+
+
+async def _no_text(_request: Request, _error: Exception) -> JSONResponse:
+    """Only requests hold such texts: JSON can spell half a surrogate pair, and nothing can encode it."""
+    message = "The request holds half a surrogate pair, which is no text. Remove it."
+    return error_response(400, "UNSTORABLE_VALUE", message)
 
 
 async def _os_error(request: Request, error: Exception) -> JSONResponse:

@@ -18,11 +18,11 @@ import anyio.to_thread
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from osmosis_platform.clock import Clock, system_clock
-from osmosis_platform.errors import StorageFullError, UnavailableError
+from osmosis_platform.errors import InvalidRequestError, StorageFullError, UnavailableError
 
 _BUSY_S = 30.0
 _READERS = 8
@@ -195,6 +195,10 @@ def _translated() -> Generator[None]:
     """Tells a full disk, a busy and a lost database apart from faults of ours."""
     try:
         yield
+    except (DataError, UnicodeEncodeError, OverflowError) as error:
+        # What a request can hold and a column cannot: NUL in PostgreSQL, half a surrogate pair, integers over 64 bits.
+        message = "The request holds a text or number that cannot be stored (a NUL character, half a surrogate pair, "
+        raise InvalidRequestError(message + "a number over 64 bits). Remove it.", code="UNSTORABLE_VALUE") from error
     except DBAPIError as error:
         text = str(error.orig).lower()
         if "disk is full" in text or "no space left" in text or "disk full" in text:

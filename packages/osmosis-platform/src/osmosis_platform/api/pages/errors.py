@@ -53,7 +53,7 @@ def _for_people(handler: Callable[..., Any]) -> Callable[[Request, Exception], A
             "error",
             status=response.status_code,
             heading=heading,
-            message=body["message"],
+            message=body["message"].replace("There is no GET ", "There is no page "),
             request_id=body.get("request_id"),
         )
         for name in ("retry-after", "allow"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any
 from zoneinfo import available_timezones
 
@@ -290,9 +291,15 @@ def _settings(request: Request, scope: WorkspaceScope, **facts: Any) -> Response
         "/settings",
         may_update=may(scope, Action.WORKSPACE_UPDATE),
         may_delete=may(scope, Action.WORKSPACE_DELETE),
-        zones=sorted(available_timezones()),
+        zones=_zones(),
         **facts,
     )
+
+
+@cache
+def _zones() -> list[str]:
+    """Every zone of the IANA database, once: it is a walk over files."""
+    return sorted(available_timezones())
 
 
 async def _members(request: Request, services: Services, scope: WorkspaceScope, **facts: Any) -> Response:

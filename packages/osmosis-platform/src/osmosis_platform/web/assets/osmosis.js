@@ -11,6 +11,8 @@ if (field && location.hash.length > 1) {
   else field.form.querySelector("input:not([type=hidden]):not([data-from-fragment])")?.focus();
 }
 
+document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 for (const box of document.querySelectorAll(".command")) {
   const button = document.createElement("button");
   button.type = "button";

@@ -152,6 +152,10 @@ class Terminal:
             if not self._read(end):
                 raise AssertionError(f"{wanted!r} never came; there was:\n{self.text}")
 
+    def read(self, timeout: float = 1) -> None:
+        """Take what is written next, if anything comes."""
+        self._read(time.monotonic() + timeout)
+
     def send(self, keys: str) -> None:
         """Press keys."""
         os.write(self.descriptor, keys.encode())

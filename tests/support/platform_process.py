@@ -131,7 +131,7 @@ class PlatformProcess:
     def environ(self) -> dict[str, str]:
         """What `osmosis-platform client-env` prints, for a client of the owner."""
         done = subprocess.run(
-            [str(COMMAND), "client-env", "--git", "--data-dir", str(self.data_dir), "--token-file", str(self.token_file)],
+            [str(COMMAND), "client-env", "--data-dir", str(self.data_dir), "--token-file", str(self.token_file)],
             env=self._env, capture_output=True, text=True, check=True,
         )  # fmt: skip
         shell = f"{done.stdout}\nenv -0"
@@ -139,10 +139,33 @@ class PlatformProcess:
         pairs = [line.split("=", 1) for line in lines.stdout.decode().split("\0") if "=" in line]
         return {name: value for name, value in pairs if name.startswith(("OSMOSIS_", "GIT_CONFIG_"))}
 
-    def administer(self, *arguments: str) -> str:
+    def new_token(self) -> str:
+        """Another access token of the owner."""
+        return self.administer("token", "create", self.email).strip()
+
+    def approve_device(self, user_code: str) -> None:
+        """Approves a device login as the owner does in a browser: signs in, looks at the page, presses the button."""
+        password = "a password of the tests"
+        self.administer("user", "set-password", self.email, "--password-stdin", stdin=password)
+        with httpx.Client(base_url=self.url, trust_env=False, timeout=30, follow_redirects=True) as browser:
+            self._send_form(browser, "/sign-in", email=self.email, password=password)
+            self._send_form(browser, f"/device?code={user_code}", decision="approve")
+
+    @staticmethod
+    def _send_form(browser: httpx.Client, path: str, **fields: str) -> None:
+        page = browser.get(path)
+        assert page.status_code == 200, page.text
+        hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page.text))
+        answer = browser.post(
+            path.partition("?")[0], data={**hidden, **fields}, headers={"Origin": str(browser.base_url)}
+        )
+        assert answer.status_code == 200, answer.text
+
+    def administer(self, *arguments: str, stdin: str = "") -> str:
         """Runs another command of `osmosis-platform` on the same data and gives what it prints."""
         done = subprocess.run(
-            [str(COMMAND), *arguments, "--data-dir", str(self.data_dir)], env=self._env, capture_output=True, text=True
-        )
+            [str(COMMAND), *arguments, "--data-dir", str(self.data_dir)], env=self._env, input=stdin,
+            capture_output=True, text=True,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout

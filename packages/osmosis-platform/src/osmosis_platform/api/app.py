@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from fastapi import APIRouter, FastAPI
 
 from osmosis_platform.api import envelope
+from osmosis_platform.api.github_names import GithubNames
 from osmosis_platform.api.pages import errors as pages
 from osmosis_platform.api.requests import RequestFrame
 from osmosis_platform.api.scope import show_actions
@@ -75,4 +76,5 @@ def create_app(services: Services) -> FastAPI:
     app.add_middleware(KeepEncodedSlashes)
     app.add_middleware(VersionNegotiation, settings=services.settings)
     app.add_middleware(RequestFrame, settings=services.settings)
+    app.add_middleware(GithubNames)
     return app

@@ -16,18 +16,15 @@ from osmosis_platform.ops.client_environment import client_environment
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where this platform keeps its files.")
 @click.option("--url", help="How clients reach the platform; default: the running one's.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="A file with an access token, to log in with.")
-@click.option(
-    "--git", is_flag=True, help="Also rewrite clone addresses of github.com: for the published client's wizard."
-)
-def command(data_dir: Path | None, url: str | None, token_file: Path | None, git: bool) -> None:
+def command(data_dir: Path | None, url: str | None, token_file: Path | None) -> None:
     """Print shell lines for `eval "$(osmosis-platform client-env)"`.
 
-    They set the platform's URL, and how Git asks for a token: from a file or from the variable OSMOSIS_TOKEN, never
-    inside an address. With --git, addresses of github.com lead to this platform, which the published client 0.3.8 needs
-    for `osmosis quickstart`: it clones from there only.
+    They set the platform's URL and tell Git how to ask for a token (from a file or from the variable OSMOSIS_TOKEN, never
+    inside an address), and that addresses of github.com lead to this platform, which the published client needs: it
+    clones from there only. Repositories that are really on github.com cannot be reached under these variables.
     """
     settings = read_settings(data_dir=data_dir)
-    values = client_environment(settings, url=url, token_file=token_file, rewrite_github=git)
+    values = client_environment(settings, url=url, token_file=token_file)
     for name, value in values.items():
         click.echo(f"export {name}={shlex.quote(value)}")
     if sys.stdout.isatty():

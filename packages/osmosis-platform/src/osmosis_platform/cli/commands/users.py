@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from osmosis_platform.db.repositories.users import User
 
 
+_PASSWORD_STDIN = click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+
+
 @click.group("user")
 def user() -> None:
     """Add, list and change people."""
@@ -46,12 +49,15 @@ def list_users(data_dir: Path | None) -> None:
 @click.option("--name", help="As others see it.")
 @click.option("--administrator", is_flag=True, help="Of the whole platform.")
 @click.option("--no-password", is_flag=True, help="Signs in with tokens or an identity provider only.")
+@_PASSWORD_STDIN
 @DATA_DIR
-def add(email: str, name: str | None, administrator: bool, no_password: bool, data_dir: Path | None) -> None:
+def add(
+    email: str, name: str | None, administrator: bool, no_password: bool, password_stdin: bool, data_dir: Path | None
+) -> None:
     """Add a person. Asks for a password; `--no-password` makes an account without one."""
     from osmosis_platform.identity.accounts import create_user
 
-    password = None if no_password else _ask_password()
+    password = None if no_password else _read_password(password_stdin)
     with opened(data_dir) as services, services.database.write() as work:
         person = create_user(work, email, name=name, password=password, is_administrator=administrator)
     click.echo(f"Added {person.email}. Invite them into a workspace: osmosis-platform workspace add-member")
@@ -59,8 +65,9 @@ def add(email: str, name: str | None, administrator: bool, no_password: bool, da
 
 @user.command("set-password")
 @click.argument("email")
+@_PASSWORD_STDIN
 @DATA_DIR
-def set_password(email: str, data_dir: Path | None) -> None:
+def set_password(email: str, password_stdin: bool, data_dir: Path | None) -> None:
     """Give a person a new password; ends their browser sessions."""
     from osmosis_platform.identity.accounts import change_password
     from osmosis_platform.identity.tokens import actor_of
@@ -68,7 +75,7 @@ def set_password(email: str, data_dir: Path | None) -> None:
     with opened(data_dir) as services:
         with services.database.read() as work:
             person = person_of(work, email)
-        password = _ask_password()
+        password = _read_password(password_stdin)
         with services.database.write() as work:
             change_password(work, actor_of(person), password)
     click.echo(f"{person.email} has a new password and was signed out everywhere.")
@@ -117,5 +124,7 @@ def person_of(work: UnitOfWork, email: str) -> User:
     return person
 
 
-def _ask_password() -> str:
+def _read_password(from_stdin: bool) -> str:
+    if from_stdin:
+        return click.get_text_stream("stdin").readline().rstrip("\r\n")
     return click.prompt("Password", hide_input=True, confirmation_prompt=True)

@@ -188,7 +188,11 @@ async def _receive(request: Request, store: FileStore, claims: Claims) -> Upload
             waiting.append(executor.submit(writer.write, batch))
         while waiting:
             await asyncio.wrap_future(waiting.popleft())
-        return await run(writer.finish)
+        part = await run(writer.finish)
+        # Before the answer: a client completes the upload as soon as it has the last one.
+        entered = False
+        await run(context.__exit__, None, None, None)
+        return part
     except BaseException as error:
         failure = error
         raise

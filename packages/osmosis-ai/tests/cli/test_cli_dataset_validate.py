@@ -23,12 +23,15 @@ def test_a_valid_file(tmp_path: Path):
     assert "Valid jsonl file" in text.stdout
 
 
-def test_all_findings_come_in_one_report(tmp_path: Path):
-    (tmp_path / "d.jsonl").write_text(ROW + "{torn\n" + '{"user_prompt": "q"}\n' + ROW)
+def test_all_findings_come_in_one_report_and_people_read_the_first_five(tmp_path: Path):
+    (tmp_path / "d.jsonl").write_text(ROW + "{torn\n" * 8 + '{"user_prompt": "q"}\n' + ROW)
     done = osmosis("--json", "dataset", "validate", "d.jsonl", cwd=tmp_path)
     assert (done.status, done.error["code"]) == (1, "VALIDATION")
-    assert "Line 2" in done.error["message"] and "Line 3" in done.error["message"]
-    assert [error["line"] for error in done.error["details"]["errors"]] == [2, 3]
+    assert all(f"  - Line {line}: " in done.error["message"] for line in range(2, 11))
+    assert done.error["details"] == {}
+    said = osmosis("--plain", "dataset", "validate", "d.jsonl", cwd=tmp_path).stderr
+    assert said.count("  - Line ") == 5
+    assert "showing first 5 of 9" in said
 
 
 @pytest.mark.parametrize(

@@ -135,8 +135,7 @@ def test_all_bad_rows_come_in_one_report_that_shows_five_and_counts_all(tmp_path
         items(path)
     assert "showing first 5 of 8" in caught.value.message
     assert caught.value.message.count("Line ") == 5
-    assert caught.value.details["error_count"] == 8
-    assert [error["line"] for error in caught.value.details["errors"]] == list(range(2, 10))
+    assert [f"Line {line}" in caught.value.message for line in range(2, 8)] == [True] * 5 + [False]
 
 
 def test_only_selected_rows_are_judged(tmp_path: Path) -> None:

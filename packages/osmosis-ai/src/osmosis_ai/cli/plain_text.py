@@ -42,7 +42,9 @@ def block_lines(blocks: Iterable[Block]) -> list[str]:
                 lines += [f"{block.title}:"] if block.title and block.rows else []
                 lines += [f"{label}: {_one_line(value)}" for label, value in block.rows]
             case Table():
-                if block.rows:
+                if block.rows and block.label:
+                    lines += [f"{block.label}: {' '.join(map(_one_line, row))}" for row in block.rows]
+                elif block.rows:
                     lines += [f"{block.title}:"] if block.title else []
                     lines += ["\t".join(column.name for column in block.columns)]
                     lines += ["\t".join(_one_line(cell) for cell in row) for row in block.rows]

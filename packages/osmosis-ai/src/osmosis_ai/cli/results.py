@@ -54,12 +54,17 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under headings."""
+    """Rows under headings.
+
+    Attributes:
+        label: What one row is, said in front of each in plain text instead of the headings.
+    """
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     title: str = ""
     note: str = ""
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,8 +172,7 @@ class _Download:
             except NotFoundError as error:
                 raise ValidationError(
                     f"The outputs of this {self.layout.kind} cannot be found ({error.message}); it may have been deleted,"
-                    " or the platform offers no downloads.",
-                    details=error.details,
+                    " or the platform offers no downloads."
                 ) from None
         self.manifest = read_manifest(reply, self.layout, self.selected)
         if not self.manifest.files:

@@ -61,8 +61,9 @@ def stop_benchmark_run(invocation: Invocation, name: str, *, yes: bool) -> Opera
             record, _ = fetch_run(client, name)
         shown = record["name"] or record["id"]
         if not yes:
-            summary = {"Name": shown, "Status": record["status"] or "", "Benchmark": record["benchmark_name"] or ""}
-            output.confirm(f'Stop benchmark run "{shown}"?', default=False, summary=summary)
+            known = ", ".join(filter(None, (record["benchmark_name"], record["status"])))
+            question = f'Stop benchmark run "{shown}"{f" ({known})" if known else ""}?'
+            output.confirm(question, default=False, summary={"Name": shown})
         with output.working("Stopping benchmark run..."):
             client.post(f"/benchmark-runs/{segment(record['id'])}/stop")
     return OperationResult(

@@ -241,12 +241,12 @@ def consent(
         for notice in notices:
             output.warn(notice.message, notice.code)
         return
+    # A failed look-up stands beside each secret that it leaves unknown, so it needs no line of its own.
+    asides = [notice.message for notice in notices if notice not in secrets.notices]
     summary = {label: str(value) for label, value in rows}
     summary |= {f"env.{name}": str(value) for name, value in variables}
     summary |= {f"secret.{name}": str(value) for name, value in sources}
-    output.confirm(
-        question, default=True, summary=summary, notes=notes, warnings=[notice.message for notice in notices]
-    )
+    output.confirm(question, default=True, summary=summary, notes=notes, warnings=asides)
 
 
 def _body(config: Config, own: Mapping[str, Any], secrets: SubmitSecrets) -> dict[str, Any]:

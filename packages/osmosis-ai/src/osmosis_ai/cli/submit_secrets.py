@@ -79,7 +79,8 @@ def gather_secrets(
         ask = output.ask_hidden if output.interactive else None
         provided |= _asked([name for name in required if name not in provided and name not in stored], ask)
         client.hide(*provided.values())
-    sources = {name: _GIVEN if name in provided else (stored or {}).get(name, ABSENT) for name in names}
+    unknown = f"not known: {notices[0].message}" if notices else ABSENT
+    sources = {name: _GIVEN if name in provided else (stored or {}).get(name, unknown) for name in names}
     return SubmitSecrets(tuple(required), provided, sources, notices)
 
 
@@ -110,8 +111,7 @@ def _refuse_unstored(names: list[str]) -> None:
     if names:
         commands = "\n".join(f"  osmosis secret set {name}" for name in names)
         raise ValidationError(
-            f"These secrets must be stored before the run, and are not: {', '.join(names)}. Store them with:\n{commands}",
-            details={"missing": names},
+            f"These secrets must be stored before the run, and are not: {', '.join(names)}. Store them with:\n{commands}"
         )
 
 

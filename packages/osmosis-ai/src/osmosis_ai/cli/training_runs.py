@@ -186,11 +186,12 @@ class _Look:
         if in_progress:
             rows.append(("Note", "Training is in progress; the metrics are a snapshot."))
         checkpoints = Table(
-            (Column("Checkpoint", keep=True), Column("Step", right=True), Column("Status")),
+            (Column("Checkpoint", keep=True), Column("Step"), Column("Status")),
             [
-                (c["checkpoint_name"] or c["id"], str(c["checkpoint_step"]), status_token(c["status"]))
+                (c["checkpoint_name"] or c["id"], f"step {c['checkpoint_step']}", status_token(c["status"]))
                 for c in self.checkpoints
             ],
+            label="Checkpoint",
         )
         return [Fields(rows), configuration_fields(self.detail), checkpoints, self.metrics.graphs()]
 
@@ -214,8 +215,9 @@ def _head(
 ) -> list[tuple[str, Cell]]:
     rows: list[tuple[str, Cell]] = [*name_rows(record, internal=internal), ("Status", status_word(record["status"]))]
     if progress := progress_text(training_summary(record).get("progress")):
-        rows.append(("Progress", progress))
-    if record.get("reward") is not None:
+        latest = f", reward {reward_text(record['reward'])}" if record.get("reward") is not None else ""
+        rows.append(("Progress", progress + latest))
+    elif record.get("reward") is not None:
         rows.append(("Reward", Text(reward_text(record["reward"]), "strong")))
     rows += duration_row(record, metrics.duration_ms if metrics else None)
     if record.get("examples_processed_count") is not None:

@@ -112,7 +112,6 @@ def read_manifest(run_dir: Path) -> Manifest | None:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ValidationError(
             f"{path} is damaged: {reason}. Restore it, or start over with --fresh (the old results are kept).",
-            details={"file": str(path)},
         ) from error
 
 
@@ -223,5 +222,4 @@ def _other_version(path: Path, version: Any) -> ValidationError:
     return ValidationError(
         f"{path} has schema version {version!r}, and this osmosis reads {schema_version}. Use the version that made "
         "the run, or start over with --fresh (the old results are kept).",
-        details={"file": str(path)},
     )

@@ -266,14 +266,7 @@ def _check(dataset: Dataset, selection: Selection) -> list[str]:
             break
     if errors.count:
         raise ValidationError(
-            "\n".join([f"Dataset {dataset.path} has rows that cannot be evaluated:", *errors.lines()]),
-            details={
-                "file": str(dataset.path),
-                "error_count": errors.count,
-                "errors": [
-                    {"line": found.line_number, "column": found.column, "message": str(found)} for found in errors.kept
-                ],
-            },
+            "\n".join([f"Dataset {dataset.path} has rows that cannot be evaluated:", *errors.lines()])
         )
     if not warnings.count:
         return []

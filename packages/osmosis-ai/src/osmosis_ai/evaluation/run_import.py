@@ -138,7 +138,7 @@ def prepare_import(run_dir: Path) -> RunImport:
 
 
 def _refuse(path: Path, problem: str) -> NoReturn:
-    raise ValidationError(f"{path} cannot be published: {problem}.", details={"file": str(path)})
+    raise ValidationError(f"{path} cannot be published: {problem}.")
 
 
 def _exists(path: Path) -> bool:

@@ -57,6 +57,13 @@ class ValidationReport:
         """The first five errors as people read them."""
         return "\n".join(["Validation failed:", *self.lines])
 
+    @property
+    def full_message(self) -> str:
+        """All listed errors, for machines."""
+        more = self.error_count - len(self.errors)
+        lines = [f"  - {error['message']}" for error in self.errors]
+        return "\n".join(["Validation failed:", *lines, *([f"  - ... and {more} more"] if more else [])])
+
     def to_json(self) -> dict[str, Any]:
         """The published shape."""
         return {

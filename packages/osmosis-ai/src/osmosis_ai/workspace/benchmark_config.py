@@ -152,11 +152,10 @@ def load_benchmark_config(path: Path) -> BenchmarkConfig:
 
     Raises:
         UsageError: The path is a directory.
-        ValidationError: Not readable, not TOML, or any rule is broken; `details` holds `error` (the heading) and
-            `issues`, one `{key, message, line}` for each finding, all findings at once. Positions of lists count from 0
-            in keys and agents from 1 in messages.
+        ValidationError: Not readable, not TOML, or any rule is broken (`InvalidConfigError`, all findings at once).
+            Positions of lists count from 0 in keys and agents from 1 in messages.
     """
-    check = ConfigCheck(read_toml(Path.cwd() / path), Path.cwd(), "Invalid benchmark config")
+    check = ConfigCheck(read_toml(Path.cwd() / path), Path.cwd(), "Invalid benchmark config", strict=True)
     check.sections(_SECTIONS)
     benchmark = _benchmark(check)
     tasks = _tasks(check)
@@ -234,7 +233,7 @@ def _verifier(check: ConfigCheck) -> tuple[str, ...]:
         check.report("verifier.required", f"holds at most {MAX_SECRET_NAMES} names, got {len(names)}")
     for name in names:
         if problem := name_problem(name):
-            check.report("verifier.required", problem)
+            check.report("verifier.required", problem, about="meaning")
     return tuple(dict.fromkeys(names))
 
 
@@ -242,10 +241,15 @@ def _agents(check: ConfigCheck) -> list[BenchmarkAgent | None]:
     """One entry for each agent of the file; None for one that is no table."""
     value = check.file.data.get("agents")
     if value is None:
-        check.report("agents", "is missing; write at least one [[agents]] table with an [agents.model]")
+        check.report("agents", "is missing; write at least one [[agents]] table with an [agents.model]", about="shape")
         return []
-    if not isinstance(value, list) or not all(isinstance(agent, dict) for agent in value):
-        check.report("agents", "must be an array of tables: [[agents]] with two brackets")
+    if isinstance(value, list) and not all(isinstance(agent, dict) for agent in value):
+        for position, agent in enumerate(value):
+            if not isinstance(agent, dict):
+                check.report(f"agents.{position}", f"must be a table, got {shown(agent)}: write [[agents]]")
+        return []
+    if not isinstance(value, list):
+        check.report("agents", "must be an array of tables: [[agents]] with two brackets", about="shape")
         return []
     if not 1 <= len(value) <= MAX_AGENTS:
         check.report("agents", f"there must be 1 to {MAX_AGENTS} agents, got {len(value)}")
@@ -316,7 +320,7 @@ def _secret(check: ConfigCheck, key: str, value: Any, *, at: list[str] | None = 
     if not isinstance(value, str):
         check.report(key, f"must be a string, got {shown(value)}", at=at)
     elif problem := name_problem(value):
-        check.report(key, problem, at=at)
+        check.report(key, problem, at=at, about="meaning")
     return value if isinstance(value, str) else None
 
 
@@ -332,18 +336,19 @@ def _collisions(
     for position, agent in enumerate(agents):
         if agent is not None:
             for key, problem in _agent_problems(position + 1, agent, env):
-                check.report(f"agents.{position}{key}", problem)
+                check.report(f"agents.{position}{key}", problem, about="meaning")
     judge = execution.get("judge_api_key_secret")
     for name, key, what in [
         (judge, "execution.judge_api_key_secret", "the judge's secret"),
         *((name, "verifier.required", "a secret of the verifier") for name in verifier),
     ]:
         if isinstance(name, str) and (where := _literal_anywhere(name, env, agents)):
-            check.report(key, f"{name} is {what} and also a literal variable in {where}; remove it there")
+            problem = f"{name} is {what} and also a literal variable in {where}; remove it there"
+            check.report(key, problem, about="meaning")
     for name in secrets:
         if name not in env and (where := _literal_anywhere(name, env, agents)):  # those in [env] are reported already
             problem = f"{name} is also a literal variable in {where}; every variable has exactly one source"
-            check.report("secrets.required", problem)
+            check.report("secrets.required", problem, about="meaning")
 
 
 def _literal_anywhere(name: str, env: Mapping[str, str], agents: list[BenchmarkAgent | None]) -> str | None:

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from osmosis_ai.errors import ValidationError
 from osmosis_ai.workspace.toml_file import TomlFile
@@ -59,6 +59,22 @@ def _others(directory: Path) -> str:
     return f"\n  In configs/{directory.name}/ there is: {', '.join(names[:10])}{more}" if names else ""
 
 
+type About = Literal["structure", "shape", "meaning"]
+
+
+class InvalidConfigError(ValidationError):
+    """A config file breaks rules.
+
+    Attributes:
+        findings: Every finding as `{key, message, line}` (no `line` where the key stands nowhere), in the order of the
+            file. `details` has what the published client has: the structural ones under `issues`.
+    """
+
+    def __init__(self, message: str, *, details: Mapping[str, Any], findings: list[dict[str, Any]]) -> None:
+        super().__init__(message, details=details)
+        self.findings = findings
+
+
 class ConfigCheck:
     """Collects every finding of one file.
 
@@ -66,18 +82,48 @@ class ConfigCheck:
         file: The parsed file.
         work_tree: Root of the Git work tree; the rollout and entrypoint must stay inside `rollouts/`.
         heading: First line of the report, such as `Invalid eval config`.
+        strict: The published client reads this kind of file by one schema: it lists what is no table, and unknown
+            sections last (config.md 6).
     """
 
-    def __init__(self, file: TomlFile, work_tree: Path, heading: str) -> None:
+    def __init__(self, file: TomlFile, work_tree: Path, heading: str, *, strict: bool = False) -> None:
         self.file = file
         self.work_tree = work_tree
         self.heading = heading
+        self.strict = strict
         self.issues: list[dict[str, Any]] = []
+        self._structural: list[tuple[int, dict[str, Any]]] = []
+        self._strangers: set[str] = set()
+        self._shapeless = False
 
-    def report(self, key: str, message: str, *, at: Iterable[str] | None = None) -> None:
-        """Note a finding; `at` is the key's path where it is not `key` split at its dots."""
+    @property
+    def _whole(self) -> About:
+        """What a problem with a whole section or its form is about."""
+        return "structure" if self.strict else "shape"
+
+    def report(
+        self,
+        key: str,
+        message: str,
+        *,
+        at: Iterable[str] | None = None,
+        about: About = "structure",
+    ) -> None:
+        """Note a finding.
+
+        Args:
+            key: Where it is.
+            message: What is wrong.
+            at: The key's path, where it is not `key` split at its dots.
+            about: Decides what `details` has of it (config.md 2). `structure`: listed under `issues`. `shape`: the
+                published client looks no further (a required key or a whole section is missing or wrong), so there is
+                no list. `meaning`: names and what they collide with, never listed.
+        """
         line = self.file.line_of(*(at if at is not None else key.split(".")))
         issue: dict[str, Any] = {"key": key, "message": message}
+        if about == "structure":
+            self._structural.append((line or 0, dict(issue)))
+        self._shapeless |= about == "shape"
         if line is not None:
             issue["line"] = line
         self.issues.append(issue)
@@ -86,8 +132,9 @@ class ConfigCheck:
         """Raise the report.
 
         Raises:
-            ValidationError: Always; `details` holds `error` (the heading) and `issues`, one `{key, message, line}` a
-                finding, in the order of the file.
+            InvalidConfigError: Always; its message has every finding with its line, in the order of the file. `details`
+                has `error` (the heading) and `issues`, one `{key, message}` for each finding about the structure,
+                unless there is none or the file's very shape is wrong.
         """
         self.issues.sort(key=lambda issue: issue.get("line", 0))
         lines = [
@@ -97,15 +144,23 @@ class ConfigCheck:
         shown_path = self.file.path
         if shown_path.is_relative_to(self.work_tree):
             shown_path = shown_path.relative_to(self.work_tree)
-        raise ValidationError(
+
+        def place(entry: tuple[int, dict[str, Any]]) -> tuple[bool, int]:
+            return (entry[1]["key"] in self._strangers) is self.strict, entry[0]
+
+        issues = [issue for _, issue in sorted(self._structural, key=place)]
+        listed = bool(issues) and not self._shapeless
+        raise InvalidConfigError(
             f"{self.heading} {shown_path}:\n" + "\n".join(lines),
-            details={"error": self.heading, "issues": self.issues},
+            details={"error": self.heading, "issues": issues} if listed else {},
+            findings=self.issues,
         )
 
     def sections(self, known: Collection[str]) -> None:
         """Report sections that the kind of file does not have."""
         for name in self.file.data:
             if name not in known:
+                self._strangers.add(name)
                 self.report(name, "is not a recognised section" + suggestion(name, known, "[{}]"), at=[name])
 
     def table(self, name: str, *, required: bool = False) -> Mapping[str, Any] | None:
@@ -113,11 +168,13 @@ class ConfigCheck:
         if name not in self.file.data:
             if required:
                 remedy = "; write `required = []` under it when nothing is needed" if name == "secrets" else ""
-                self.report(name, f"missing [{name}] section{remedy}")
+                self.report(name, f"missing [{name}] section{remedy}", about="shape")
             return None
         value = self.file.data[name]
         if not isinstance(value, dict):
-            self.report(name, f"must be a table, got {shown(value)}")
+            self.report(
+                name, f"must be a table, got {shown(value)}", about=self._whole if name != "experiment" else "shape"
+            )
             return None
         return value
 
@@ -139,18 +196,19 @@ class ConfigCheck:
         for key in _EXPERIMENT_KEYS:
             if key not in table:
                 if key in _EXPERIMENT_REQUIRED:
-                    self.report(f"experiment.{key}", "is missing")
+                    self.report(f"experiment.{key}", "is missing", about="shape")
                 continue
             value = self.text(f"experiment.{key}", table[key])
             if value is not None:
                 values[key] = value
         if "rollout" in values and (problem := _rollout_problem(values["rollout"], self.work_tree)):
-            self.report("experiment.rollout", problem)
+            self.report("experiment.rollout", problem, about="meaning")
         elif "rollout" in values and "entrypoint" in values:
             folder = self.work_tree / "rollouts" / values["rollout"]
             if not _stays_inside(folder, values["entrypoint"]):
                 where = f"rollouts/{values['rollout']}/"
-                self.report("experiment.entrypoint", f"must stay inside {where}, got {shown(values['entrypoint'])}")
+                problem = f"must stay inside {where}, got {shown(values['entrypoint'])}"
+                self.report("experiment.entrypoint", problem, about="meaning")
         if "branch" in values and re.search(r"\s", values["branch"]):
             self.report("experiment.branch", f"must hold no white space, got {shown(values['branch'])}")
         if "commit_sha" in values and not _COMMIT.fullmatch(values["commit_sha"]):
@@ -178,9 +236,10 @@ class ConfigCheck:
             elif _PLACEHOLDER.fullmatch(value):
                 self.report(key, f"still holds the placeholder {value}; put your own value there", at=at)
             if not _ENV_NAME.fullmatch(name):
-                self.report(key, "is not a variable name of capitals, digits and underscores", at=at)
+                self.report(key, "is not a variable name of capitals, digits and underscores", at=at, about="meaning")
             elif name.startswith(_RESERVED_PREFIX):
-                self.report(key, f"the prefix {_RESERVED_PREFIX} is reserved for Osmosis itself", at=at)
+                problem = f"the prefix {_RESERVED_PREFIX} is reserved for Osmosis itself"
+                self.report(key, problem, at=at, about="meaning")
             if isinstance(value, str):
                 values[name] = value
         return values
@@ -192,7 +251,9 @@ class ConfigCheck:
         if not isinstance(value, str):
             self.report(key, f"must be a string, got {shown(value)}", at=at)
         elif not value.strip():
-            self.report(key, "must not be empty", at=at)
+            # Of the required keys the published client finds only these two empty, when it looks for the files.
+            needed = key in ("experiment.rollout", "experiment.entrypoint")
+            self.report(key, "must not be empty", at=at, about="meaning" if needed else "structure")
         elif _PLACEHOLDER.fullmatch(value):
             self.report(key, f"still holds the placeholder {value}; put your own value there", at=at)
         else:
@@ -216,26 +277,34 @@ class ConfigCheck:
         for key in table:
             if key != "required":
                 remedy = f'; list the name instead: required = ["{key}"]' if _SECRET_NAME.fullmatch(key) else ""
-                self.report(f"secrets.{key}", f"is not a recognised key{remedy}", at=["secrets", key])
+                self.report(
+                    f"secrets.{key}", f"is not a recognised key{remedy}", at=["secrets", key], about=self._whole
+                )
         if "required" not in table:
             if not names_required:
                 return ()
-            self.report("secrets.required", "is missing; write `required = []` when nothing is needed")
+            self.report("secrets.required", "is missing; write `required = []` when nothing is needed", about="shape")
             return ()
         names = table["required"]
+        if self.strict and isinstance(names, list):
+            for position, name in enumerate(names):
+                if not isinstance(name, str):
+                    self.report(f"secrets.required.{position}", f"must be a string, got {shown(name)}")
+            names = [name for name in names if isinstance(name, str)]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            self.report("secrets.required", f"must be a list of strings, got {shown(names)}")
+            self.report("secrets.required", f"must be a list of strings, got {shown(names)}", about=self._whole)
             return ()
         if most is not None and len(names) > most:
             self.report("secrets.required", f"holds at most {most} names, got {len(names)}")
         seen: set[str] = set()
         for name in names:
             if problem := name_problem(name):
-                self.report("secrets.required", problem)
+                self.report("secrets.required", problem, about="meaning")
             elif name in seen:
-                self.report("secrets.required", f"{name} is listed twice")
+                self.report("secrets.required", f"{name} is listed twice", about="meaning")
             elif name in env:
-                self.report("secrets.required", f"{name} is also in [env]; every variable has exactly one source")
+                problem = f"{name} is also in [env]; every variable has exactly one source"
+                self.report("secrets.required", problem, about="meaning")
             seen.add(name)
         return tuple(names)
 

@@ -79,8 +79,7 @@ def load_eval_config(path: Path, work_tree: Path) -> EvalConfig:
 
     Raises:
         UsageError: The path is a directory.
-        ValidationError: Not readable, not TOML, or any rule is broken; `details` holds `error` (the heading) and
-            `issues`, one `{key, message, line}` for each finding, all findings at once.
+        ValidationError: Not readable, not TOML, or any rule is broken (`InvalidConfigError`, all findings at once).
     """
     check = ConfigCheck(read_toml(path), work_tree, "Invalid eval config")
     check.sections(_SECTIONS)
@@ -121,7 +120,7 @@ def _evaluation(check: ConfigCheck) -> dict[str, Any]:
             continue
         value = table[key]
         if problem := rule(value):
-            check.report(f"evaluation.{key}", problem)
+            check.report(f"evaluation.{key}", problem, about="meaning")
         else:
             values[names.get(key, key)] = value if rule is _at_least_one else float(value)
     hints = {

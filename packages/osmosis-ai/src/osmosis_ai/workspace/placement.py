@@ -29,10 +29,7 @@ def refuse_links(work_tree: Path, path: str) -> None:
         step = work_tree.joinpath(*parts[:depth])
         if step.is_symlink():
             shown = step.relative_to(work_tree).as_posix()
-            raise ConflictError(
-                f"{shown} is a symbolic link: files are written only to real folders; remove the link",
-                details={"paths": [shown]},
-            )
+            raise ConflictError(f"{shown} is a symbolic link: files are written only to real folders; remove the link")
 
 
 def refuse_odd_targets(work_tree: Path, folders: Iterable[str], files: Iterable[str]) -> None:
@@ -44,11 +41,11 @@ def refuse_odd_targets(work_tree: Path, folders: Iterable[str], files: Iterable[
     for path in folders:
         target = work_tree / path
         if present(target) and not target.is_dir():
-            raise ConflictError(f"{path} is not a folder: move it out of the way", details={"paths": [path]})
+            raise ConflictError(f"{path} is not a folder: move it out of the way")
     for path in files:
         target = work_tree / path
         if present(target) and not stat.S_ISREG(target.lstat().st_mode):
-            raise ConflictError(f"{path} is not a plain file: move it out of the way", details={"paths": [path]})
+            raise ConflictError(f"{path} is not a plain file: move it out of the way")
 
 
 def present(path: Path) -> bool:

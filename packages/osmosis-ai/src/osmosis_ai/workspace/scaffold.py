@@ -75,10 +75,7 @@ def scaffold_rollout(work_tree: Path, name: str, *, force: bool = False) -> Scaf
     found = [path for path in (rollout, *configs) if present(work_tree / path)]
     if found and not force:
         listed = "".join(f"\n  - {path}{'/' if path == rollout else ''}" for path in found)
-        raise ConflictError(
-            f"these paths exist already:{listed}\nchoose another name, or replace them with --force",
-            details={"paths": found},
-        )
+        raise ConflictError(f"these paths exist already:{listed}\nchoose another name, or replace them with --force")
     parents = {Path(path).parent.as_posix() for path in (rollout, *configs)}
     refuse_odd_targets(work_tree, (*sorted(parents), rollout), configs)
     try:

@@ -175,8 +175,7 @@ def load_training_config(path: Path, work_tree: Path, options: Iterable[Option] 
 
     Raises:
         UsageError: The path is a directory.
-        ValidationError: Not readable, not TOML, or any rule is broken; `details` holds `error` (the heading) and
-            `issues`, one `{key, message, line}` for each finding, all findings at once.
+        ValidationError: Not readable, not TOML, or any rule is broken (`InvalidConfigError`, all findings at once).
     """
     check = ConfigCheck(read_toml(path), work_tree, "Invalid training config")
     known = [*STANDARD_OPTIONS, *(option for option in options or () if option.section == ADVANCED)]

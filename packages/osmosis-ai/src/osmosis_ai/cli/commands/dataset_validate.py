@@ -5,12 +5,14 @@ from __future__ import annotations
 import click
 
 from osmosis_ai.cli.results import DetailResult, Fields, Lines, Text
+from osmosis_ai.cli.root import Invocation
 from osmosis_ai.errors import ValidationError
 
 
 @click.command("validate")
 @click.argument("file", type=click.Path())
-def command(file: str) -> DetailResult:
+@click.pass_obj
+def command(invocation: Invocation, file: str) -> DetailResult:
     """Check a dataset before it is used or uploaded.
 
     FILE is a csv, jsonl or parquet file with at least 4 rows. Its columns are user_prompt and ground_truth (or label),
@@ -24,7 +26,7 @@ def command(file: str) -> DetailResult:
     report = validate_dataset(Path.cwd() / file)
     data = report.to_json()
     if not report.valid:
-        raise ValidationError(report.message, details={**data, "error_count": report.error_count})
+        raise ValidationError(report.full_message if invocation.output.format == "json" else report.message)
     rows = [
         ("File", report.file_name),
         ("Size", size_text(report.file_size)),

@@ -8,6 +8,9 @@ from osmosis_platform.db.tables.events import log_lines, log_segments
 from osmosis_platform.errors import InvalidRequestError
 from osmosis_platform.events.log import LogLine, StaleWriterError, append_event, append_lines, read_page
 from osmosis_platform.events.sealing import seal_streams
+from osmosis_platform.jobs import seal_logs
+from osmosis_platform.jobs.handler import handler_of
+from osmosis_platform.jobs.schedule import SCHEDULE
 
 WORKSPACE, STREAM = "ws_1", "ds_1"
 
@@ -105,3 +108,8 @@ def test_events_are_numbered_in_their_transaction(services):
         raise RuntimeError
     with services.database.write() as work:
         assert append_event(work, WORKSPACE, STREAM, "dataset.done", {}) == 2
+
+
+def test_a_worker_seals_by_itself():
+    assert "logs.seal" in SCHEDULE
+    assert handler_of("logs.seal") is seal_logs.run

@@ -10,6 +10,7 @@ from fastapi import APIRouter, FastAPI
 
 from osmosis_platform.api import envelope
 from osmosis_platform.api.github_names import GithubNames
+from osmosis_platform.api.metrics import Metrics
 from osmosis_platform.api.pages import errors as pages
 from osmosis_platform.api.requests import RequestFrame
 from osmosis_platform.api.scope import show_actions
@@ -20,6 +21,7 @@ from osmosis_platform.services import Services
 # Modules with a `router: APIRouter`. One line each, so that rooms add theirs without touching anything else.
 ROUTERS: tuple[str, ...] = (
     "osmosis_platform.api.health",
+    "osmosis_platform.api.metrics",
     "osmosis_platform.api.git",
     "osmosis_platform.api.cli.device",
     "osmosis_platform.api.cli.quickstart",
@@ -65,6 +67,7 @@ def create_app(services: Services) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.services = services
+    app.state.metrics = Metrics()
     envelope.install(app)
     pages.install(app)
     for name in ROUTERS:
@@ -75,6 +78,6 @@ def create_app(services: Services) -> FastAPI:
     app.include_router(importlib.import_module("osmosis_platform.api.pages.router").router)
     app.add_middleware(KeepEncodedSlashes)
     app.add_middleware(VersionNegotiation, settings=services.settings)
-    app.add_middleware(RequestFrame, settings=services.settings)
+    app.add_middleware(RequestFrame, settings=services.settings, note=app.state.metrics.note)
     app.add_middleware(GithubNames)
     return app

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -19,6 +20,10 @@ log = structlog.get_logger(__name__)
 STREAMED = ("/_blob/", "/git/")
 
 
+type Note = Callable[[Scope, int, float], None]
+"""Told of each request when it is over: its scope, the status, the seconds."""
+
+
 class _BodyTooLargeError(Exception):
     pass
 
@@ -26,8 +31,9 @@ class _BodyTooLargeError(Exception):
 class RequestFrame:
     """ASGI middleware around everything."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, note: Note) -> None:
         self.app = app
+        self._note = note
         self.limit = settings.max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,8 +66,10 @@ class RequestFrame:
             message = f"The body is over the limit of {self.limit} bytes."
             await error_response(413, "TOO_LARGE", message)(scope, receive, answer)
         finally:
+            took_s = time.perf_counter() - started
             facts: dict[str, Any] = {"method": scope["method"], "path": shown_path(scope["path"]), "status": status}
-            log.info("request", **facts, ms=round((time.perf_counter() - started) * 1000, 1), request_id=request_id)
+            log.info("request", **facts, ms=round(took_s * 1000, 1), request_id=request_id)
+            self._note(scope, status, took_s)
 
     @staticmethod
     def _declared(scope: Scope) -> int:

@@ -33,6 +33,7 @@ KINDS: dict[str, str] = {
     "datasets.sweep": "osmosis_platform.jobs.dataset_sweep:run",
     "repository.sync": "osmosis_platform.jobs.sync:run",
     "repository.poll": "osmosis_platform.jobs.sync:poll",
+    "logs.seal": "osmosis_platform.jobs.seal_logs:run",
 }
 
 # kind: "module:function" that is called as `ended(work, job)` in the transaction that ends a job of the kind, however it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -74,7 +75,10 @@ class Welcome:
         elif self.bootstrap is not None:
             lines += [f"  Workspace {self.bootstrap.workspace} of {self.bootstrap.email}",
                       f"  Token in {self.bootstrap.token_file}", ""]  # fmt: skip
-        lines += ["  In another terminal:", f"    export OSMOSIS_PLATFORM_URL={base}", "    osmosis quickstart", ""]
+        environment = f"osmosis-platform client-env --data-dir {shlex.quote(str(settings.data_dir))}"
+        if self.bootstrap is not None:
+            environment += f" --token-file {shlex.quote(str(self.bootstrap.token_file))}"
+        lines += ["  In another terminal:", f'    eval "$({environment})"', "    osmosis quickstart", ""]
         if settings.tls_cert is None:
             lines += ["  This machine only (no TLS). To open it to others: osmosis-platform up --help", ""]
         return "\n".join(lines)

@@ -15,6 +15,7 @@ import uvicorn
 
 from osmosis_platform.api.app import create_app
 from osmosis_platform.jobs.worker import Worker
+from osmosis_platform.ops.telemetry import configure_traces
 from osmosis_platform.services import open_services
 from osmosis_platform.settings import Settings
 
@@ -53,6 +54,7 @@ def serve(settings: Settings, sock: socket.socket, started: Callable[[], None], 
         started: Called once requests are answered.
         with_worker: Also run a worker, in a thread (`--single-process`).
     """
+    configure_traces(settings, "api")
     services = open_services(settings)
     config = uvicorn.Config(
         create_app(services),
@@ -92,6 +94,7 @@ def work(settings: Settings, stop: threading.Event) -> None:
 
 def work_until_signal(settings: Settings) -> None:
     """Runs jobs until SIGTERM or SIGINT."""
+    configure_traces(settings, "worker")
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

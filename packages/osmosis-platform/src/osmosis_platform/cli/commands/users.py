@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -126,5 +127,5 @@ def person_of(work: UnitOfWork, email: str) -> User:
 
 def _read_password(from_stdin: bool) -> str:
     if from_stdin:
-        return click.get_text_stream("stdin").readline().rstrip("\r\n")
+        return sys.stdin.readline().rstrip("\r\n")
     return click.prompt("Password", hide_input=True, confirmation_prompt=True)

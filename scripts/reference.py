@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 import osmosis_ai
 import osmosis_trainer
+import platform_reference
 from osmosis_ai.cli.root import CommandGroup, make_root
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.gateway.prices import shipped_prices
@@ -56,6 +57,10 @@ def pages() -> dict[str, str]:
         "benchmark-config.md": benchmark_keys(),
         "errors.md": errors(),
         "models.md": models(),
+        "platform-settings.md": _MADE + platform_reference.settings(_cell),
+        "platform-commands.md": _MADE + platform_reference.commands(_options),
+        "platform-errors.md": _MADE + platform_reference.errors(_cell),
+        "platform-api.md": _MADE + platform_reference.routes(_cell),
     }
 
 

@@ -9,7 +9,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("benchmark-config.md", "commands.md", "errors.md", "eval-config.md", "models.md", "training-config.md")
+PAGES = (
+    "benchmark-config.md",
+    "commands.md",
+    "errors.md",
+    "eval-config.md",
+    "models.md",
+    "platform-api.md",
+    "platform-commands.md",
+    "platform-errors.md",
+    "platform-settings.md",
+    "training-config.md",
+)
 
 
 @pytest.fixture(scope="module")

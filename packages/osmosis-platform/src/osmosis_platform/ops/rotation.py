@@ -9,7 +9,7 @@ from osmosis_platform import crashpoints
 from osmosis_platform.db import schema
 from osmosis_platform.db.repositories.audit import AuditRepository
 from osmosis_platform.db.repositories.data_keys import MasterKeyRepository
-from osmosis_platform.errors import InvalidRequestError
+from osmosis_platform.errors import InvalidRequestError, TakenError
 from osmosis_platform.ops.instance import Instance
 from osmosis_platform.secrets.master_key import DEFAULT_FILE, KEY_BYTES, decode, write_key
 from osmosis_platform.services import Services, open_services
@@ -29,8 +29,9 @@ def rotate_master_key(settings: Settings, new_key_file: Path | None = None) -> t
         How many data keys were wrapped, and the file of the new key.
 
     Raises:
-        TakenError: The platform runs.
-        InvalidRequestError: The key comes from a variable, so there is no file to replace.
+        TakenError: The platform runs, or there is a file where the new key should go.
+        InvalidRequestError: The key comes from a variable, so there is no file to replace; or the new file cannot be
+            written.
     """
     place = settings.master_key_file or settings.data_dir / DEFAULT_FILE
     if settings.master_key is not None and new_key_file is None:
@@ -49,7 +50,7 @@ def rotate_master_key(settings: Settings, new_key_file: Path | None = None) -> t
             target = (new_key_file or place).absolute()
             waiting = target if new_key_file else place.with_name(place.name + _NEXT)
             key = secrets.token_bytes(KEY_BYTES)
-            write_key(waiting, key)
+            _write(waiting, key)
             crashpoints.reach("keys.after-file")
             count = _rewrap(services, waiting)
             crashpoints.reach("keys.after-rows")
@@ -80,6 +81,17 @@ def finish_rotation(settings: Settings) -> None:
         waiting.replace(place)
     else:
         waiting.unlink()
+
+
+def _write(path: Path, key: bytes) -> None:
+    try:
+        write_key(path, key)
+    except FileExistsError:
+        message = f"There is already a file {path}, and no key is written over it; name another. Nothing was changed."
+        raise TakenError(message, code="MASTER_KEY") from None
+    except OSError as error:
+        message = f"The new key cannot be written to {path}: {error.strerror}. Nothing was changed."
+        raise InvalidRequestError(message, code="MASTER_KEY") from error
 
 
 def _rewrap(services: Services, path: Path) -> int:

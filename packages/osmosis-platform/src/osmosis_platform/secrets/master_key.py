@@ -84,8 +84,13 @@ def load_master_key(settings: Settings) -> MasterKey:
 
 
 def write_key(path: Path, key: bytes) -> None:
-    """Writes a key file that did not exist, mode 600, on the disk before it counts."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Writes a key file that did not exist, mode 600, on the disk before it counts.
+
+    Raises:
+        FileExistsError: There is one.
+    """
+    # a random name: in a container every start has the same process id, and a killed one may have left its file
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w") as stream:

@@ -78,10 +78,12 @@ class Vault:
             known = MasterKeyRepository(work).current()
         if known is None:
             with database.write() as work:
-                if MasterKeyRepository(work).current() is None:
-                    MasterKeyRepository(work).add(_check_value(self._master))
+                keys = MasterKeyRepository(work)
+                keys.lock()
+                known = keys.current()
+                if known is None:
+                    keys.add(_check_value(self._master))
                     return
-                known = MasterKeyRepository(work).current()
         if known is None or not _opens(self._master, known):
             raise MasterKeyError(
                 f"The master key of {self._master.source} is not the one that this database was made with. "
@@ -96,6 +98,9 @@ class Vault:
             workspace_id: Whose key; `platform` for the platform's own.
             plaintext: The value.
             aad: Where it belongs; the same names and values are needed to open it.
+
+        Raises:
+            MasterKeyError: The workspace's data key was changed, moved, or is under another master key.
         """
         wrapped = DataKeyRepository(work).current(workspace_id)
         if wrapped is None:
@@ -110,17 +115,10 @@ class Vault:
         Raises:
             MasterKeyError: The key is missing, or the ciphertext was changed or moved.
         """
-        from cryptography.exceptions import InvalidTag
-
         wrapped = DataKeyRepository(work).find(workspace_id, sealed.data_key_id)
         if wrapped is None:
             raise MasterKeyError(f"The data key {sealed.data_key_id} of this value does not exist.", code="DATA_KEY")
-        try:
-            key = self._open_key(wrapped)
-            return _cipher(key).decrypt(sealed.nonce, sealed.ciphertext, _associated(workspace_id, aad))
-        except InvalidTag:
-            message = "An encrypted value was changed, moved, or is under another master key; it cannot be opened."
-            raise MasterKeyError(message, code="UNSEAL_FAILED") from None
+        return _decrypt(self._open_key(wrapped), sealed.nonce, sealed.ciphertext, _associated(workspace_id, aad))
 
     def rotate(self, work: UnitOfWork, new: MasterKey) -> int:
         """Wraps every data key by a new master key, in one transaction. Values are not touched.
@@ -148,7 +146,7 @@ class Vault:
             key = self._keys.get(wrapped.id)
             if key is None:
                 aad = _associated(wrapped.workspace_id, {"data_key": wrapped.id})
-                key = self._keys[wrapped.id] = _cipher(self._master.key).decrypt(wrapped.nonce, wrapped.wrapped, aad)
+                key = self._keys[wrapped.id] = _decrypt(self._master.key, wrapped.nonce, wrapped.wrapped, aad)
             return key
 
 
@@ -156,6 +154,16 @@ def _cipher(key: bytes):  # noqa: ANN202 - the library is imported when somethin
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     return AESGCM(key)
+
+
+def _decrypt(key: bytes, nonce: bytes, ciphertext: bytes, aad: bytes) -> bytes:
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        return _cipher(key).decrypt(nonce, ciphertext, aad)
+    except (InvalidTag, ValueError):  # the latter for a nonce or ciphertext that was cut short
+        message = "An encrypted value was changed, moved, or is under another master key; it cannot be opened."
+        raise MasterKeyError(message, code="UNSEAL_FAILED") from None
 
 
 def _associated(workspace_id: str, aad: Mapping[str, str]) -> bytes:
@@ -173,9 +181,7 @@ def _check_value(master: MasterKey) -> MasterKeyCheck:
 
 
 def _opens(master: MasterKey, check: MasterKeyCheck) -> bool:
-    from cryptography.exceptions import InvalidTag
-
     try:
-        return _cipher(master.key).decrypt(check.nonce, check.ciphertext, check.id.encode()) == _CHECK
-    except InvalidTag:
+        return _decrypt(master.key, check.nonce, check.ciphertext, check.id.encode()) == _CHECK
+    except MasterKeyError:
         return False

@@ -46,6 +46,11 @@ class MasterKeyRepository:
         row = self._work.execute(query.where(master_keys.c.retired_at.is_(None))).one_or_none()
         return None if row is None else MasterKeyCheck(row[0], bytes(row[1]), bytes(row[2]))
 
+    def lock(self) -> None:
+        """Lets one process at a time choose the first key (SQLite has one writer anyway)."""
+        if self._work.dialect == "postgresql":
+            self._work.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended("master key", 0))))
+
     def add(self, key: MasterKeyCheck) -> None:
         """Notes a key that is used from now on; the one before is retired."""
         now = self._work.clock()

@@ -6,6 +6,7 @@ Each test is a walk of one command family as a user would make it, with the clie
 import json
 import re
 import subprocess
+import time
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -200,3 +201,23 @@ def test_a_device_login_is_approved_in_a_browser(client, platform, tmp_path):
         terminal.expect(platform.email, timeout=60)
     machine.env = env
     assert machine.run("auth", "whoami", cwd=tmp_path)["data"]["effective_source"] == "file"
+
+
+def test_the_wizard_ends_with_a_clone(client, platform, tmp_path):
+    """Enter takes what the wizard offers: the folder, HTTPS, training; only the task is typed."""
+    env = {**environment(tmp_path), **platform.environ(), "OSMOSIS_TOKEN_STORE": "file", "BROWSER": "true"}
+    with Terminal("quickstart", cwd=tmp_path, env=env, binary=client) as terminal:
+        deadline = time.monotonic() + 90
+        while terminal.process.poll() is None and time.monotonic() < deadline:
+            try:
+                terminal.read(1.5)
+            except AssertionError:  # quiet: it waits for an answer
+                asks_for_task = re.search(r"(your task|One sentence).{0,40}$", terminal.text, re.DOTALL)
+                terminal.send("Add two numbers\r" if asks_for_task else "\r")
+        assert terminal.process.poll() == 0, terminal.text
+    clone = tmp_path / platform.workspace
+    assert sorted(path.name for path in (clone / "rollouts").iterdir()) >= ["lookup-local-loop"]
+    origin = subprocess.check_output(["git", "config", "remote.origin.url"], cwd=clone, text=True).strip()
+    assert origin == f"https://github.com/{platform.workspace}/{platform.workspace}.git"
+    [workspace] = platform.get("/api/cli/workspaces")["workspaces"]
+    assert platform.get("/api/cli/quickstart", organizationId=workspace["id"])["completed"] is True

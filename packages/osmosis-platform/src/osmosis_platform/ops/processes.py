@@ -75,6 +75,9 @@ def serve(settings: Settings, sock: socket.socket, started: Callable[[], None], 
     worker = threading.Thread(target=work, args=(settings, stop), name="worker")
     if with_worker:
         worker.start()
+    # uvicorn raises the signal again once it has shut down; the rest of this function is still to run then
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
     try:
         asyncio.run(_Server(config, started).serve([sock]))
     finally:

@@ -22,6 +22,7 @@ from osmosis_platform.usage.quotas import NAMES, set_quota, used_of
 router = APIRouter(prefix="/api/v1", tags=["usage"])
 
 _MONTH = timedelta(days=30)
+_FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 class UsageItem(BaseModel):
@@ -66,16 +67,16 @@ async def summary(
     until: Annotated[AwareDatetime | None, Query(description="Default: now.")] = None,
 ) -> UsageSummary:
     """What this workspace used, and its limits."""
-    end = until or services.clock()
-    begin = since or end.astimezone(UTC) - _MONTH
+    end = services.clock() if until is None else _utc(until, "until")
+    begin = max(end, _FIRST + _MONTH) - _MONTH if since is None else _utc(since, "since")
     if begin >= end:
         raise InvalidRequestError("`since` must be before `until`.", field="since")
 
     def read(work: UnitOfWork) -> UsageSummary:
         limits = QuotaRepository(work).all(scope.workspace_id)
         return UsageSummary(
-            since=wire_time(_utc(begin)) or "",
-            until=wire_time(_utc(end)) or "",
+            since=wire_time(begin) or "",
+            until=wire_time(end) or "",
             usage=[
                 UsageItem(
                     kind=total.kind,
@@ -131,5 +132,8 @@ async def set_for_one(
     return Response(status_code=204)
 
 
-def _utc(moment: datetime) -> datetime:
-    return moment.astimezone(UTC)
+def _utc(moment: datetime, field: str) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise InvalidRequestError(f"`{field}` is before the year 1 or after the year 9999.", field=field) from None

@@ -84,8 +84,9 @@ class UsageRepository:
         return [UsageTotal(*row) for row in self._work.execute(query)]
 
     def stored_bytes(self, workspace_id: str) -> int:
-        """The bytes of a workspace's live datasets as they were uploaded."""
-        mine = (datasets.c.workspace_id == workspace_id, datasets.c.deleted_at.is_(None))
+        """The bytes of a workspace's datasets as they were uploaded; the deleted and the given up are being removed."""
+        given_up = datasets.c.status == "cancelled"
+        mine = (datasets.c.workspace_id == workspace_id, datasets.c.deleted_at.is_(None), ~given_up)
         query = sa.select(sa.func.coalesce(sa.func.sum(datasets.c.original_size_bytes), 0)).where(*mine)
         return int(self._work.execute(query).scalar_one())
 

@@ -23,6 +23,7 @@ from osmosis_platform.services import open_services
 from osmosis_platform.settings import Settings
 from platform_people import People
 
+ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # no SQL of its own is at stake
 PYTHON = [sys.executable, "-c"]
 
 
@@ -194,8 +195,9 @@ def test_values_stay_readable_and_the_old_key_opens_nothing(platform):
     assert encode(new.key) not in str(entry)
 
 
-@pytest.mark.parametrize("place", ["keys.after-file", "keys.after-rows"])
-@pytest.mark.parametrize("then", ["start", "rotate"])
+@pytest.mark.parametrize(
+    ("place", "then"), [("keys.after-file", "start"), ("keys.after-rows", "start"), ("keys.after-rows", "rotate")]
+)
 def test_a_killed_rotation_is_finished(platform, place, then):
     settings, ada = platform
     old = load_master_key(settings)
@@ -210,6 +212,7 @@ def test_a_killed_rotation_is_finished(platform, place, then):
     assert value_of(settings, ada) == "a value"
 
 
+@ON_SQLITE
 def test_a_rotation_under_a_running_platform_is_refused(platform, capsys):
     settings, _ada = platform
     before = (settings.data_dir / "master.key").read_text()
@@ -223,6 +226,7 @@ def test_a_rotation_under_a_running_platform_is_refused(platform, capsys):
     assert (settings.data_dir / "master.key").read_text() == before
 
 
+@ON_SQLITE
 def test_a_new_key_file_that_exists_is_refused(platform, tmp_path, monkeypatch, capsys):
     settings, ada = platform
     (tmp_path / "taken").write_text("mine")
@@ -237,6 +241,7 @@ def test_a_new_key_file_that_exists_is_refused(platform, tmp_path, monkeypatch, 
     assert value_of(settings, ada) == "a value"
 
 
+@ON_SQLITE
 def test_a_key_of_a_variable_is_replaced_through_a_new_file(platform, tmp_path):
     settings, ada = platform
     url = settings.database_url.get_secret_value()

@@ -11,6 +11,7 @@ from osmosis_platform.db.tables import metadata
 from osmosis_platform.domain.permissions import Role
 from osmosis_platform.secrets.keeping import MAX_VALUE_BYTES
 
+ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # no SQL of its own is at stake
 PATH = "/api/cli/environment-secrets"
 URL = "http://127.0.0.1:8700/lab/secrets"
 ITEM = {"id", "name", "scope", "created_at", "updated_at", "creator_name", "updater_name"}
@@ -55,6 +56,7 @@ def test_a_list_is_the_envelope_of_the_wire(ada):
     assert [set(one) for one in body["environment_secrets"]] == [ITEM]
 
 
+@ON_SQLITE
 def test_an_empty_list(ada):
     body = ada.call("GET", PATH).json()
     assert (body["environment_secrets"], body["total_count"], body["has_more"]) == ([], 0, False)
@@ -109,6 +111,7 @@ def test_deleting_takes_a_body_and_answers_nothing(ada):
     assert code(ada.call("DELETE", PATH)) == (400, "VALIDATION")
 
 
+@ON_SQLITE
 def test_a_member_writes_personal_secrets_only(ada, bob):
     put(bob, "KEY", "user")
     put(ada, "OURS")
@@ -120,6 +123,7 @@ def test_a_member_writes_personal_secrets_only(ada, bob):
     assert names(bob) == [("KEY", "user"), ("OURS", "workspace")]
 
 
+@ON_SQLITE
 def test_a_viewer_reads_names_and_writes_nothing(people, ada):
     put(ada, "OURS")
     eve = people.make("eve", Role.VIEWER)
@@ -128,6 +132,7 @@ def test_a_viewer_reads_names_and_writes_nothing(people, ada):
         assert code(eve.call("POST", PATH, {"name": "KEY", "value": VALUE, "scope": scope})) == (403, "FORBIDDEN")
 
 
+@ON_SQLITE
 def test_a_token_for_reading_does_not_write(people, ada):
     eve = people.make("eve", scopes=("secrets:read",))
     assert eve.call("GET", PATH).status_code == 200
@@ -137,6 +142,7 @@ def test_a_token_for_reading_does_not_write(people, ada):
     )
 
 
+@ON_SQLITE
 def test_a_stranger_reaches_neither_route(people, ada):
     put(ada, "KEY")
     eve = people.make("eve", role=None)
@@ -153,6 +159,7 @@ def test_anothers_personal_secret_is_invisible_even_to_the_owner(ada, bob):
     assert names(bob) == [("KEY", "user")]
 
 
+@ON_SQLITE
 def test_the_v1_twin_does_the_same(ada, bob):
     path = "/api/v1/workspaces/lab/secrets"
     item = ada.call("PUT", path, {"name": "KEY", "value": VALUE, "scope": "workspace"})
@@ -199,6 +206,7 @@ def test_hostile_names_to_delete_are_answered(ada):
         assert len(reply.text) < 1500
 
 
+@ON_SQLITE
 def test_the_largest_value_is_taken(ada):
     put(ada, "KEY", value="x" * MAX_VALUE_BYTES)
 

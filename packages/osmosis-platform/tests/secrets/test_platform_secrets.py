@@ -20,6 +20,8 @@ from osmosis_platform.secrets.keeping import (
     set_secret,
 )
 
+ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # no SQL of its own is at stake
+
 
 @pytest.fixture
 def bob(people, ada):
@@ -71,12 +73,14 @@ def test_missing_names_are_answered_as_the_client_reads_them(ada, bob, put, reso
     assert caught.value.details == {"missing_secrets": ["A", "B", "OTHERS"]}
 
 
+@ON_SQLITE
 def test_nothing_wanted_is_nothing_given(ada, put, resolved):
     put(ada, "workspace", "KEY", "v")
     got = resolved(ada, provided={"KEY": "given"})
     assert (got.values, got.scopes, got.missing) == ({}, {}, ())
 
 
+@ON_SQLITE
 def test_an_empty_value_that_came_with_a_run_wins_too(ada, put, resolved):
     put(ada, "workspace", "KEY", "v")
     assert resolved(ada, "KEY", provided={"KEY": ""}).values == {"KEY": ""}
@@ -90,6 +94,7 @@ def test_other_workspaces_have_secrets_of_their_own(people, ada, put, resolved):
     assert resolved(elsewhere, "KEY").values == {"KEY": "theirs"}
 
 
+@ON_SQLITE
 def test_a_resolution_does_not_print_values(ada, put, resolved):
     put(ada, "user", "KEY", "hunter2")
     assert "hunter2" not in repr(resolved(ada, "KEY"))

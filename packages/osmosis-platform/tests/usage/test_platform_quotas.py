@@ -10,6 +10,7 @@ from osmosis_platform.usage.metering import record
 from osmosis_platform.usage.quotas import NAMES, check, set_quota
 from platform_people import People
 
+ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # no SQL of its own is at stake
 USAGE = "/api/v1/workspaces/lab/usage"
 FOR_ALL = "/api/v1/platform/quotas"
 
@@ -81,6 +82,7 @@ def test_a_workspaces_own_limit_comes_before_that_of_all(database):
         assert not allowed(work, "ws_none", 1), "its own stays"
 
 
+@ON_SQLITE
 def test_limits_that_are_none_are_refused(database):
     with database.write() as work:
         for name in ("", "datasets", "*", "x" * 10_000):
@@ -94,6 +96,7 @@ def test_limits_that_are_none_are_refused(database):
             assert caught.value.field == "value"
 
 
+@ON_SQLITE
 def test_amounts_that_are_none_are_not_recorded(database):
     with database.write() as work:
         for quantity in (-1, float("inf"), float("nan")):
@@ -130,6 +133,7 @@ def test_the_limit_of_all_holds_in_every_workspace(people, ada, root):
         assert begin(person, "a", 50).status_code == 201
 
 
+@ON_SQLITE
 def test_only_administrators_of_the_platform_set_limits(people, ada, root):
     one = f"/api/v1/platform/workspaces/{ada.workspace_id}/quotas/datasets.bytes"
     for path in (one, f"{FOR_ALL}/datasets.bytes"):
@@ -138,6 +142,7 @@ def test_only_administrators_of_the_platform_set_limits(people, ada, root):
     assert root.call("PUT", one, {"value": 1}).status_code == 204
 
 
+@ON_SQLITE
 def test_malformed_limits_are_refused(ada, root):
     for body in ({}, {"value": -1}, {"value": "x"}, {"value": [1]}, [], {"value": float("nan")}, {"value": 10**400}):
         assert code(root.call("PUT", f"{FOR_ALL}/datasets.bytes", body)) == (400, "VALIDATION"), body
@@ -189,6 +194,7 @@ def test_a_span_holds_its_begin_and_not_its_end(ada, services):
     assert records(since=now - hour, until=east) == 1
 
 
+@ON_SQLITE
 def test_spans_that_are_none_are_refused(ada):
     now = datetime.now(UTC)
     for span in (
@@ -202,6 +208,7 @@ def test_spans_that_are_none_are_refused(ada):
         assert (code(reply), reply.json()["field"]) == ((400, "VALIDATION"), "since"), span
 
 
+@ON_SQLITE
 def test_the_ends_of_the_calendar_are_no_fault_of_ours(ada):
     first, before, after = "0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"
     assert ada.call("GET", USAGE, since=first).status_code == 200
@@ -212,6 +219,7 @@ def test_the_ends_of_the_calendar_are_no_fault_of_ours(ada):
     assert code(ada.call("GET", USAGE, until=first)) == (400, "VALIDATION")
 
 
+@ON_SQLITE
 def test_members_do_not_see_usage_and_strangers_no_workspace(people, ada):
     assert code(people.make("bob", Role.MEMBER).call("GET", USAGE)) == (403, "FORBIDDEN")
     assert people.make("carol", Role.ADMIN).call("GET", USAGE).status_code == 200

@@ -17,8 +17,8 @@ from osmosis_platform.errors import InvalidRequestError
 from osmosis_platform.ops.instance import read_url
 from osmosis_platform.settings import Settings
 
-# Git asks a helper for `get` and for nothing else; a helper that says nothing lets Git ask the person. The token comes from a file or a variable, so neither an address, a
-# command line nor .git/config ever holds it.
+# Git asks a helper for `get` and for nothing else; a helper that says nothing lets Git ask the person. The token comes from
+# a file or a variable, so neither an address, a command line nor .git/config ever holds it.
 _FROM_FILE = '!f() {{ test "$1" = get && echo username=token && echo "password=$(cat {path})"; }}; f'
 _FROM_VARIABLE = (
     '!f() { test "$1" = get && test -n "$OSMOSIS_TOKEN" && echo username=token && echo "password=$OSMOSIS_TOKEN"; }; f'

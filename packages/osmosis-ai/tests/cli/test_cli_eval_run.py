@@ -144,7 +144,7 @@ def test_a_cost_limit_stops_with_the_command_to_go_on(env, tmp_path: Path):
     assert "Stopped: the calls since this start cost" in done.stdout
     assert "--name r" in done.stdout
     planned = osmosis(*RUN, "--name", "s", cwd=work, env=env)
-    assert "Cost" in planned.stderr and "for 8 rollouts" in planned.stderr
+    assert "Cost" in planned.stdout and "for 8 rollouts" in planned.stdout
 
 
 def test_an_interrupted_run_ends_with_1_and_can_go_on(env, tmp_path: Path):

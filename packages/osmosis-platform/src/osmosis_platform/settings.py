@@ -81,7 +81,9 @@ class Settings(BaseSettings):
 
     log_format: Literal["auto", "text", "json"] = Field("auto", description="auto: text on a terminal, JSON otherwise.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
-    metrics_token: SecretStr | None = Field(None, description="Bearer token of /metrics beyond loopback.")
+    metrics_token: SecretStr | None = Field(
+        None, description="Bearer token of /metrics, beyond loopback or a public_url."
+    )
     otlp_endpoint: str | None = Field(None, description="OTLP/HTTP endpoint for traces (extra `otel`).")
 
     @classmethod

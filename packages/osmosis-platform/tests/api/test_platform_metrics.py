@@ -75,3 +75,8 @@ def test_spans_reach_the_collector_without_paths(tmp_path, database_url, monkeyp
     body = b"".join(body for _, body in received)
     assert b"GET /healthz" in body
     assert b"a-credential-in-a-path" not in body
+
+
+def test_behind_a_proxy_loopback_is_no_reason(services):
+    settings = services.settings.model_copy(update={"public_url": "https://osmosis.example.test"})
+    assert client_of(Services(settings, services.database)).get("/metrics").status_code == 403

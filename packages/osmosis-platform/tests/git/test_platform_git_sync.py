@@ -3,9 +3,10 @@
 import subprocess
 
 import pytest
-from osmosis_platform.db.repositories.repositories import RepositoryIndex, RepositoryRepository
+from osmosis_platform.db.repositories.repositories import RepositoryRepository
 from osmosis_platform.db.repositories.rollouts import RolloutRepository
 from osmosis_platform.db.repositories.syncs import SyncRepository
+from osmosis_platform.db.repositories.workspaces import WorkspaceRepository
 from osmosis_platform.errors import InvalidRequestError, MissingError
 from osmosis_platform.git import hosting, plumbing, sync
 from osmosis_platform.git.sync import resolve, sync_now
@@ -226,13 +227,11 @@ IDENTITIES = (
 @BOTH
 def test_every_form_of_an_identity_finds_the_workspace(lab, services):
     with services.database.read() as work:
-        index = RepositoryIndex(work)
+        seen = WorkspaceRepository(work).seen_by_connected
         for identity in IDENTITIES:
-            (mine,) = index.by_identity(identity, lab.users["viewer"])
-            assert (mine.workspace_name, mine.role, mine.repository_id) == ("lab", "viewer", lab.repository.id), (
-                identity
-            )
-            assert index.by_identity(identity, lab.users["stranger"]) == []
+            (mine,) = seen(lab.users["viewer"], identity)
+            assert (mine.name, mine.role, mine.repository_id) == ("lab", "viewer", lab.repository.id), identity
+            assert seen(lab.users["stranger"], identity) == []
 
 
 def test_an_identity_of_another_host_is_only_itself(lab, services):
@@ -241,10 +240,10 @@ def test_an_identity_of_another_host_is_only_itself(lab, services):
             lab.workspace_id, lab.repository.id, {"kind": "remote", "identity": "git.example:8443/team/lab"}
         )
     with services.database.read() as work:
-        index = RepositoryIndex(work)
-        assert index.by_identity("git.example:8443/team/lab", lab.users["owner"])
+        seen = WorkspaceRepository(work).seen_by_connected
+        assert seen(lab.users["owner"], "git.example:8443/team/lab")
         for other in ("team/lab", "git.example/team/lab", "lab/lab", "git.example:8443/git/team/lab"):
-            assert index.by_identity(other, lab.users["owner"]) == []
+            assert seen(lab.users["owner"], other) == []
 
 
 def test_a_branch_a_commit_or_nothing_resolve_to_a_commit(lab, services):

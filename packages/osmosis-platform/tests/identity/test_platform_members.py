@@ -19,6 +19,7 @@ from osmosis_platform.identity.members import (
     revoke_invitation,
 )
 from osmosis_platform.identity.names import check_email, check_workspace_name
+from osmosis_platform.secrets.keeping import resolve, set_secret
 
 
 def roles(house):
@@ -187,3 +188,20 @@ def test_what_members_do_is_in_the_log(everybody):
         actions = [entry.action for entry in AuditRepository(work).walk(house.workspace.id)]
         assert AuditRepository(work).verify(house.workspace.id) is None
     assert actions[0] == "workspace.create" and actions[-2:] == ["member.change_role", "member.leave"]
+
+
+def test_a_member_who_goes_leaves_no_secret_of_their_own(house):
+    house.person("bob", Role.ADMIN)
+    vault, workspace_id = house.services.vault, house.workspace.id
+    vault.check(house.services.database)
+    for who, scope in (("bob", "user"), ("bob", "workspace"), ("ada", "user")):
+        facts = {"scope": scope, "name": f"{who}_{scope}".upper(), "value": "a value"}
+        house.write(lambda work, who=who, facts=facts: set_secret(vault, work, workspace_id, house.actor(who), **facts))
+    act(house, leave_workspace, "bob", workspace_id)
+    names = ["BOB_USER", "BOB_WORKSPACE", "ADA_USER"]
+
+    def resolved(who):
+        return house.read(lambda work: resolve(vault, work, workspace_id, house.actor(who).user_id, names))
+
+    assert dict(resolved("ada").scopes) == {"ADA_USER": "user", "BOB_WORKSPACE": "workspace"}
+    assert "BOB_USER" in resolved("bob").missing

@@ -158,6 +158,8 @@ def test_the_commands_of_an_administrator(tmp_path, capsys):
     assert run(capsys, "workspace", "add-member", "lab", "bob@example.test", "--role", "viewer", *where)[0] == 0
     listed = run(capsys, "workspace", "members", "lab", *where)[1]
     assert [line.split()[2] for line in listed.splitlines()[1:]] == ["owner", "viewer"]
+    status, _, error = run(capsys, "workspace", "add-member", "lab", "ada@example.test", "--role", "viewer", *where)
+    assert (status, "LAST_OWNER" in error) == (1, True)
     secret = run(capsys, "token", "create", "bob@example.test", "--scope", "datasets:read", "--days", "3", *where)
     assert secret[0] == 0, secret
     token_id = run(capsys, "token", "list", "bob@example.test", *where)[1].splitlines()[1].split()[0]

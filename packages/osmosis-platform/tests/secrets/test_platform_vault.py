@@ -156,3 +156,12 @@ def test_derived_keys_differ_by_purpose_and_master_key(vault):
 def test_no_key_is_in_a_repr(vault):
     assert "key=" not in repr(vault._master)
     assert repr(vault._master.key)[2:-1] not in repr(vault._master)
+
+
+def test_who_seals_first_notes_the_master_key_and_another_is_refused(services, database):
+    with database.write() as work:
+        sealed = services.vault.seal(work, "ws_a", b"a value", PLACE)
+        assert services.vault.unseal(work, "ws_a", sealed, PLACE) == b"a value"
+    foreign = Vault(MasterKey(b"f" * 32, "elsewhere"))
+    with pytest.raises(MasterKeyError, match="not the one"), database.write() as work:
+        foreign.seal(work, "ws_b", b"a value", PLACE)

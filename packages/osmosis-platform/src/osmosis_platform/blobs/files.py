@@ -230,10 +230,6 @@ class FileStore:
             finally:
                 writer.close()
 
-    def path_of(self, key: str) -> Path:
-        """Where the object of a checked key lies."""
-        return self._path(key)
-
     @contextmanager
     def _alone(self, upload_id: str, part: int) -> Generator[None]:
         """Keeps a part to one writer, and an upload that is completed to its completer."""

@@ -9,6 +9,7 @@ from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.audit import AuditRepository
 from osmosis_platform.db.repositories.invitations import Invitation, InvitationLinkRepository, InvitationRepository
 from osmosis_platform.db.repositories.memberships import Member, MembershipRepository
+from osmosis_platform.db.repositories.secrets import SecretRepository
 from osmosis_platform.db.repositories.tokens import TokenRepository
 from osmosis_platform.db.repositories.workspaces import WorkspaceRepository
 from osmosis_platform.domain.actor import Actor
@@ -158,17 +159,25 @@ def change_role(work: UnitOfWork, actor: Actor, workspace_id: str, user_id: str,
     member = _member(work, workspace_id, user_id)
     if Role.OWNER in {member.role, role}:
         authorize(mine, Action.ROLES_MANAGE_OWNERS, actor=actor)
-    if member.role is Role.OWNER and role is not Role.OWNER:
-        _keep_an_owner(work, workspace_id, member)
-    if role is not member.role:
-        MembershipRepository(work).set_role(workspace_id, user_id, role)
-        facts = {"from": str(member.role), "to": str(role)}
-        AuditRepository(work).record(workspace_id, actor, "member.change_role", "user", user_id, facts)
-    return _member(work, workspace_id, user_id)
+    return _give_role(work, actor, workspace_id, member, role)
+
+
+def place_member(work: UnitOfWork, workspace_id: str, user_id: str, role: Role) -> Member:
+    """Puts a person into a workspace or gives them another role, as an administrator at the machine may.
+
+    Raises:
+        TakenError: `LAST_OWNER`.
+    """
+    WorkspaceRepository(work).lock(workspace_id)
+    members = MembershipRepository(work)
+    if members.add(workspace_id, user_id, role):
+        AuditRepository(work).record(workspace_id, None, "member.join", "user", user_id, {"role": str(role)})
+        return _member(work, workspace_id, user_id)
+    return _give_role(work, None, workspace_id, _member(work, workspace_id, user_id), role)
 
 
 def remove_member(work: UnitOfWork, actor: Actor, workspace_id: str, user_id: str) -> None:
-    """Lets a member go, whose tokens for this workspace alone end; only owners remove owners.
+    """Lets a member go, whose tokens for this workspace alone and own secrets in it end; only owners remove owners.
 
     Raises:
         ForbiddenError: The caller's role does not allow it.
@@ -196,11 +205,22 @@ def leave_workspace(work: UnitOfWork, actor: Actor, workspace_id: str) -> None:
     _let_go(work, actor, workspace_id, _member(work, workspace_id, actor.user_id), "member.leave")
 
 
+def _give_role(work: UnitOfWork, actor: Actor | None, workspace_id: str, member: Member, role: Role) -> Member:
+    if member.role is Role.OWNER and role is not Role.OWNER:
+        _keep_an_owner(work, workspace_id, member)
+    if role is not member.role:
+        MembershipRepository(work).set_role(workspace_id, member.user_id, role)
+        facts = {"from": str(member.role), "to": str(role)}
+        AuditRepository(work).record(workspace_id, actor, "member.change_role", "user", member.user_id, facts)
+    return _member(work, workspace_id, member.user_id)
+
+
 def _let_go(work: UnitOfWork, actor: Actor, workspace_id: str, member: Member, action: str) -> None:
     _keep_an_owner(work, workspace_id, member)
     MembershipRepository(work).remove(workspace_id, member.user_id)
     tokens = TokenRepository(work).revoke_restricted(workspace_id, member.user_id)
-    facts = {"role": str(member.role), "tokens": tokens}
+    secrets = SecretRepository(work).forget_person(workspace_id, member.user_id)
+    facts = {"role": str(member.role), "tokens": tokens, "secrets": secrets}
     AuditRepository(work).record(workspace_id, actor, action, "user", member.user_id, facts)
 
 

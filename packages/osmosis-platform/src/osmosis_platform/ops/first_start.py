@@ -10,6 +10,7 @@ from pathlib import Path
 
 from osmosis_platform.db import schema
 from osmosis_platform.db.database import UnitOfWork
+from osmosis_platform.db.repositories.audit import AuditRepository
 from osmosis_platform.db.repositories.tokens import TokenRepository
 from osmosis_platform.db.repositories.users import UserRepository
 from osmosis_platform.db.repositories.workspaces import WorkspaceRepository
@@ -126,6 +127,7 @@ def _bootstrap(services: Services, bootstrap: Bootstrap) -> None:
         issued = issue_token(
             work, user.id, kind="personal", name=_TOKEN_NAME, scopes=[ALL_SCOPES], expires_at=expires_at
         )
+        AuditRepository(work).record(None, None, "token.create", "token", issued.id, {"name": _TOKEN_NAME})
     _write_private(bootstrap.token_file, issued.secret)
 
 

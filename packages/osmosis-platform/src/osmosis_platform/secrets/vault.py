@@ -76,19 +76,11 @@ class Vault:
         """
         with database.read() as work:
             known = MasterKeyRepository(work).current()
-        if known is None:
-            with database.write() as work:
-                keys = MasterKeyRepository(work)
-                keys.lock()
-                known = keys.current()
-                if known is None:
-                    keys.add(_check_value(self._master))
-                    return
-        if known is None or not _opens(self._master, known):
-            raise MasterKeyError(
-                f"The master key of {self._master.source} is not the one that this database was made with. "
-                "Nothing can be decrypted with it; restore the right key from your backup."
-            )
+        if known is not None:
+            self._refuse_foreign(known)
+            return
+        with database.write() as work:
+            self._agree(work)
 
     def seal(self, work: UnitOfWork, workspace_id: str, plaintext: bytes, aad: Mapping[str, str]) -> Sealed:
         """Encrypts a value under the workspace's newest data key, which is made when there is none.
@@ -136,10 +128,28 @@ class Vault:
         return count
 
     def _new_data_key(self, work: UnitOfWork, workspace_id: str) -> WrappedKey:
+        self._agree(work)  # whoever seals first may come before any start-up check
         key, key_id = secrets.token_bytes(KEY_BYTES), new_data_key_id()
         nonce, wrapped = _wrap(self._master, workspace_id, key_id, key)
         DataKeyRepository(work).add(workspace_id, self._master.id, key_id, nonce, wrapped)
         return WrappedKey(key_id, workspace_id, self._master.id, nonce, wrapped)
+
+    def _agree(self, work: UnitOfWork) -> None:
+        """Notes this master key as the database's first, or refuses it when the database has another."""
+        keys = MasterKeyRepository(work)
+        keys.lock()
+        known = keys.current()
+        if known is None:
+            keys.add(_check_value(self._master))
+        else:
+            self._refuse_foreign(known)
+
+    def _refuse_foreign(self, known: MasterKeyCheck) -> None:
+        if not _opens(self._master, known):
+            raise MasterKeyError(
+                f"The master key of {self._master.source} is not the one that this database was made with. "
+                "Nothing can be decrypted with it; restore the right key from your backup."
+            )
 
     def _open_key(self, wrapped: WrappedKey) -> bytes:
         with self._guard:

@@ -1,1 +1,1 @@
-"""What workspaces use and may use: metering rows, limits of administrators, answers kept for idempotency keys."""
+"""What workspaces use and may use: metering rows, and limits of administrators."""

@@ -74,17 +74,12 @@ def members(name: str, data_dir: Path | None) -> None:
 def add_member(name: str, email: str, role: str, data_dir: Path | None) -> None:
     """Put a person into a workspace, or change their role."""
     from osmosis_platform.cli.commands.users import person_of
-    from osmosis_platform.db.repositories.audit import AuditRepository
-    from osmosis_platform.db.repositories.memberships import MembershipRepository
     from osmosis_platform.domain.permissions import Role
+    from osmosis_platform.identity.members import place_member
 
     with opened(data_dir) as services, services.database.write() as work:
         place, person = workspace_of(work, name), person_of(work, email)
-        repository = MembershipRepository(work)
-        if not repository.add(place.id, person.id, Role(role)):
-            repository.set_role(place.id, person.id, Role(role))
-        facts = {"email": person.email, "role": role}
-        AuditRepository(work).record(place.id, None, "member.add", "user", person.id, facts)
+        place_member(work, place.id, person.id, Role(role))
     click.echo(f"{person.email} is {role} of {place.name}.")
 
 

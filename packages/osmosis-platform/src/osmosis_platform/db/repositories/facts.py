@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from osmosis_platform.db.database import UnitOfWork
-from osmosis_platform.db.inserts import insert, insert_new
+from osmosis_platform.db.inserts import insert
 from osmosis_platform.db.tables.identity import platform_facts
 
 
@@ -28,14 +28,6 @@ class FactRepository:
         statement = insert(self._work, platform_facts).values(name=name, **values)
         keys = [platform_facts.c.name]
         self._work.execute(statement.on_conflict_do_update(index_elements=keys, set_=values))
-
-    def put_first(self, name: str, value: str) -> str:
-        """Writes a fact unless there is one; what holds now, whoever was first."""
-        values = {"name": name, "value": value, "updated_at": self._work.clock()}
-        insert_new(self._work, platform_facts, values)
-        found = self.find(name)
-        assert found is not None
-        return found
 
     def take(self, name: str, value: str) -> bool:
         """Removes a fact if it is as given: true for exactly one of those who try."""

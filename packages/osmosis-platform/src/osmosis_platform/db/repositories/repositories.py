@@ -57,20 +57,6 @@ class SealedColumn:
     ciphertext: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectedWorkspace:
-    """A workspace that a repository belongs to, and what a user is there.
-
-    Attributes:
-        role: Of the user: `owner`, `admin`, `member` or `viewer`.
-    """
-
-    workspace_id: str
-    workspace_name: str
-    repository_id: str
-    role: str
-
-
 _COLUMNS = [repositories.c[name] for name in Repository.__dataclass_fields__]
 
 
@@ -184,40 +170,12 @@ class RepositoryRepository:
 
 
 class RepositoryIndex:
-    """Finding a repository by what a request outside of any workspace names: its identity, its path or its id."""
+    """Finding a repository by what a request outside of any workspace names: its path or its id."""
 
     GLOBAL = "the scope header, the git host and webhooks name a repository before the workspace is known"
 
     def __init__(self, work: UnitOfWork) -> None:
         self._work = work
-
-    def by_identity(self, identity: str, user_id: str) -> list[ConnectedWorkspace]:
-        """The workspaces of a user that are connected to a repository, oldest first.
-
-        Args:
-            identity: As a client sends it, in any case: `owner/repo`, `host[:port]/path`, and for a hosted repository
-                also `<our host>[:port]/git/owner/repo`, whatever name the client knows our host by.
-            user_id: Whose workspaces count.
-        """
-        query = (
-            sa.select(
-                workspaces.c.id.label("workspace_id"),
-                workspaces.c.name.label("workspace_name"),
-                repositories.c.id.label("repository_id"),
-                memberships.c.role,
-            )
-            .select_from(repositories)
-            .join(workspaces, workspaces.c.id == repositories.c.workspace_id)
-            .join(memberships, memberships.c.workspace_id == workspaces.c.id)
-            .where(
-                is_named(identity),
-                memberships.c.user_id == user_id,
-                repositories.c.disconnected_at.is_(None),
-                workspaces.c.deleted_at.is_(None),
-            )
-            .order_by(workspaces.c.id)
-        )
-        return [ConnectedWorkspace(**row) for row in self._work.execute(query).mappings()]
 
     def by_path(self, workspace: str, name: str, user_id: str) -> tuple[Repository, str | None] | None:
         """The hosted repository of a clone URL, and the user's role there (None: no member).
@@ -281,7 +239,12 @@ class RepositoryIndex:
 
 
 def is_named(identity: str) -> sa.ColumnElement[bool]:
-    """The condition that a repository is meant by what a client sends; see `RepositoryIndex.by_identity`."""
+    """The condition that a repository is meant by what a client sends.
+
+    Args:
+        identity: In any case: `owner/repo`, `host[:port]/path`, and for a hosted repository also
+            `<our host>[:port]/git/owner/repo`, whatever name the client knows our host by.
+    """
     wanted = identity.strip().lower().removesuffix(".git")
     matches = repositories.c.identity == wanted
     if ours := _OURS.fullmatch(wanted):

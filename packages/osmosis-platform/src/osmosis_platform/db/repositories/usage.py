@@ -1,17 +1,15 @@
-"""Metering rows, quotas and kept answers."""
+"""Metering rows and quotas."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import sqlalchemy as sa
 
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.tables.datasets import datasets
-from osmosis_platform.db.tables.usage import idempotency_keys, quotas, usage_records
+from osmosis_platform.db.tables.usage import quotas, usage_records
 from osmosis_platform.ids import new_id
 
 EVERYBODY = "*"
@@ -118,44 +116,3 @@ class QuotaRepository:
         self._work.execute(quotas.delete().where(mine))
         if value is not None:
             self._work.execute(quotas.insert().values(workspace_id=workspace_id, name=name, value=value))
-
-
-@dataclass(frozen=True, slots=True)
-class KeptAnswer:
-    """What a request with an idempotency key was answered."""
-
-    request_sha256: str
-    status: int
-    response: Mapping[str, Any]
-
-
-class IdempotencyRepository:
-    """Answers kept under the keys of one workspace's members."""
-
-    def __init__(self, work: UnitOfWork) -> None:
-        self._work = work
-
-    def find(self, workspace_id: str, user_id: str, key: str) -> KeptAnswer | None:
-        """The answer of a key."""
-        mine = (
-            idempotency_keys.c.workspace_id == workspace_id,
-            idempotency_keys.c.user_id == user_id,
-            idempotency_keys.c.key == key,
-        )
-        columns = (idempotency_keys.c.request_sha256, idempotency_keys.c.status, idempotency_keys.c.response)
-        row = self._work.execute(sa.select(*columns).where(*mine)).one_or_none()
-        return None if row is None else KeptAnswer(*row)
-
-    def add(self, workspace_id: str, user_id: str, key: str, answer: KeptAnswer) -> None:
-        """Keeps an answer; a second one under the same key breaks the transaction."""
-        self._work.execute(
-            idempotency_keys.insert().values(
-                workspace_id=workspace_id,
-                user_id=user_id,
-                key=key,
-                request_sha256=answer.request_sha256,
-                status=answer.status,
-                response=dict(answer.response),
-                created_at=self._work.clock(),
-            )
-        )

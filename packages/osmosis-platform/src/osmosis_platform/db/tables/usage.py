@@ -1,11 +1,11 @@
-"""What things cost and may cost: metering rows, limits set by administrators, answers kept for idempotency keys."""
+"""What things cost and may cost: metering rows, and limits set by administrators."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 
 from osmosis_platform.db.tables.metadata import metadata
-from osmosis_platform.db.types import Json, UtcTime
+from osmosis_platform.db.types import UtcTime
 
 usage_records = sa.Table(
     "usage_records",
@@ -28,16 +28,4 @@ quotas = sa.Table(
     sa.Column("workspace_id", sa.Text, primary_key=True),  # or `*`
     sa.Column("name", sa.Text, primary_key=True),  # for example datasets.bytes
     sa.Column("value", sa.Float, nullable=False),
-)
-
-idempotency_keys = sa.Table(
-    "idempotency_keys",
-    metadata,
-    sa.Column("workspace_id", sa.Text, primary_key=True),
-    sa.Column("user_id", sa.Text, primary_key=True),
-    sa.Column("key", sa.Text, primary_key=True),
-    sa.Column("request_sha256", sa.Text, nullable=False),
-    sa.Column("status", sa.Integer, nullable=False),
-    sa.Column("response", Json, nullable=False),
-    sa.Column("created_at", UtcTime, nullable=False, index=True),
 )

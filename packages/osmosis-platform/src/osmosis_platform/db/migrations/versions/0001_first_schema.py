@@ -41,20 +41,6 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_event_streams")),
     )
     op.create_table(
-        "idempotency_keys",
-        sa.Column("workspace_id", sa.Text(), nullable=False),
-        sa.Column("user_id", sa.Text(), nullable=False),
-        sa.Column("key", sa.Text(), nullable=False),
-        sa.Column("request_sha256", sa.Text(), nullable=False),
-        sa.Column("status", sa.Integer(), nullable=False),
-        sa.Column("response", sa.JSON().with_variant(postgresql.JSONB(), "postgresql"), nullable=False),
-        sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("workspace_id", "user_id", "key", name=op.f("pk_idempotency_keys")),
-    )
-    with op.batch_alter_table("idempotency_keys", schema=None) as batch_op:
-        batch_op.create_index(batch_op.f("ix_idempotency_keys_created_at"), ["created_at"], unique=False)
-
-    op.create_table(
         "job_limits",
         sa.Column("workspace_id", sa.Text(), nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
@@ -648,10 +634,6 @@ def downgrade() -> None:
     op.drop_table("job_turns")
     op.drop_table("job_schedule")
     op.drop_table("job_limits")
-    with op.batch_alter_table("idempotency_keys", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_idempotency_keys_created_at"))
-
-    op.drop_table("idempotency_keys")
     op.drop_table("event_streams")
     op.drop_table("audit_entries")
     # ### end Alembic commands ###

@@ -51,9 +51,10 @@ class Services:
     @part
     def vault(self) -> Vault:
         """Encryption of secrets, and the keys that sign object URLs and cookies."""
-        from osmosis_platform.secrets.vault import Vault, load_master_key
+        from osmosis_platform.secrets.master_key import load_master_key, successors
+        from osmosis_platform.secrets.vault import Vault
 
-        return Vault(load_master_key(self.settings))
+        return Vault(load_master_key(self.settings), lambda: successors(self.settings))
 
     @part
     def blobs(self) -> BlobStore:

@@ -212,6 +212,45 @@ def test_a_killed_rotation_is_finished(platform, place, then):
     assert value_of(settings, ada) == "a value"
 
 
+@pytest.mark.parametrize("place", ["keys.after-file", "keys.after-rows"])
+def test_commands_of_administrators_work_beside_a_killed_rotation(platform, place, tmp_path, monkeypatch, capsys):
+    settings, ada = platform
+    killed_rotation(settings, place)
+    files = sorted(path.name for path in settings.data_dir.glob("master.key*"))
+    monkeypatch.setenv("OSMOSIS_PLATFORM_DATABASE_URL", settings.database_url.get_secret_value())
+    for words in (
+        ["user", "list"],
+        ["workspace", "list"],
+        ["workspace", "add", "later", "--owner", "ada@example.test"],
+        ["token", "create", "ada@example.test"],
+        ["doctor"],
+        ["backup", str(tmp_path / "b.tar")],
+    ):
+        status = main([*words, "--data-dir", str(settings.data_dir)])
+        said = capsys.readouterr()
+        assert status == 0, (words, said)
+    in_use = "master.key.next" if place == "keys.after-rows" else "master.key"
+    assert f"keep a copy of {settings.data_dir / in_use}" in said.out
+    assert value_of(settings, ada) == "a value"
+    assert (
+        sorted(path.name for path in settings.data_dir.glob("master.key*")) == files
+    )  # nobody finishes it but its owner
+    prepare(settings, None)
+    assert value_of(settings, ada) == "a value"
+    assert not (settings.data_dir / "master.key.next").exists()
+
+
+@ON_SQLITE
+def test_a_key_read_just_before_a_rotation_ended_is_read_again(platform):
+    settings, _ada = platform
+    services = open_services(settings)
+    assert services.vault.master_key_id == load_master_key(settings).id
+    rotate_master_key(settings)
+    services.vault.check(services.database)
+    assert services.vault.master_key_id == load_master_key(settings).id
+    services.close()
+
+
 @ON_SQLITE
 def test_a_rotation_under_a_running_platform_is_refused(platform, capsys):
     settings, _ada = platform

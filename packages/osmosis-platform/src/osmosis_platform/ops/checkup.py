@@ -17,7 +17,7 @@ from osmosis_ai.errors import OsmosisError
 from osmosis_platform.db import schema
 from osmosis_platform.ops.instance import read_url
 from osmosis_platform.ops.listening import is_loopback
-from osmosis_platform.secrets.master_key import DEFAULT_FILE
+from osmosis_platform.secrets.master_key import key_place, waiting_place
 from osmosis_platform.services import Services, open_services
 from osmosis_platform.settings import Settings
 
@@ -115,7 +115,10 @@ def _master_key(services: Services) -> Finding:
     settings = services.settings
     if settings.master_key is not None:
         return Finding("master key", "ok", "from OSMOSIS_MASTER_KEY")
-    path = settings.master_key_file or settings.data_dir / DEFAULT_FILE
+    path = key_place(settings)
+    if services.vault.master_key_source == str(waiting_place(settings)):
+        text = f"a rotation was interrupted; {waiting_place(settings)} is in use. Start the platform to end it."
+        return Finding("master key", "weak", text)
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         return Finding("master key", "weak", f"{path} can be read by others (mode {mode:o}); chmod 600 {path}")

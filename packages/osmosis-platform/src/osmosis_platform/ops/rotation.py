@@ -11,11 +11,9 @@ from osmosis_platform.db.repositories.audit import AuditRepository
 from osmosis_platform.db.repositories.data_keys import MasterKeyRepository
 from osmosis_platform.errors import InvalidRequestError, TakenError
 from osmosis_platform.ops.instance import Instance
-from osmosis_platform.secrets.master_key import DEFAULT_FILE, KEY_BYTES, decode, write_key
+from osmosis_platform.secrets.master_key import KEY_BYTES, decode, key_place, waiting_place, write_key
 from osmosis_platform.services import Services, open_services
 from osmosis_platform.settings import Settings
-
-_NEXT = ".next"
 
 
 def rotate_master_key(settings: Settings, new_key_file: Path | None = None) -> tuple[int, Path]:
@@ -33,7 +31,7 @@ def rotate_master_key(settings: Settings, new_key_file: Path | None = None) -> t
         InvalidRequestError: The key comes from a variable, so there is no file to replace; or the new file cannot be
             written.
     """
-    place = settings.master_key_file or settings.data_dir / DEFAULT_FILE
+    place = key_place(settings)
     if settings.master_key is not None and new_key_file is None:
         message = (
             "The master key comes from OSMOSIS_MASTER_KEY; give --new-key-file, and put its text there afterwards."
@@ -48,7 +46,7 @@ def rotate_master_key(settings: Settings, new_key_file: Path | None = None) -> t
             schema.migrate(services.database)
             services.vault.check(services.database)
             target = (new_key_file or place).absolute()
-            waiting = target if new_key_file else place.with_name(place.name + _NEXT)
+            waiting = target if new_key_file else waiting_place(settings)
             key = secrets.token_bytes(KEY_BYTES)
             _write(waiting, key)
             crashpoints.reach("keys.after-file")
@@ -64,9 +62,11 @@ def rotate_master_key(settings: Settings, new_key_file: Path | None = None) -> t
 
 
 def finish_rotation(settings: Settings) -> None:
-    """Ends a rotation that was interrupted: takes the waiting key if the rows are under it already, drops it if not."""
-    place = settings.master_key_file or settings.data_dir / DEFAULT_FILE
-    waiting = place.with_name(place.name + _NEXT)
+    """Ends a rotation that was interrupted: takes the waiting key if the rows are under it already, drops it if not.
+
+    Only for who holds the instance's lock; commands beside it read either key (`secrets.master_key.successors`).
+    """
+    waiting = waiting_place(settings)
     if settings.master_key is not None or not waiting.exists():
         return
     services = open_services(settings)
@@ -78,7 +78,7 @@ def finish_rotation(settings: Settings) -> None:
     finally:
         services.close()
     if known is not None and known.id == decode(waiting.read_text(encoding="ascii"), str(waiting)).id:
-        waiting.replace(place)
+        waiting.replace(key_place(settings))
     else:
         waiting.unlink()
 

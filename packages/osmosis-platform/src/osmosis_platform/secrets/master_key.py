@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import os
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,12 +76,31 @@ def load_master_key(settings: Settings) -> MasterKey:
         return decode(settings.master_key.get_secret_value(), "OSMOSIS_MASTER_KEY")
     if settings.master_key_file is not None:
         return _read(settings.master_key_file)
-    path = settings.data_dir / DEFAULT_FILE
+    path = key_place(settings)
     if not path.exists():
         # SQLite alone can be new and empty; a shared database may already hold values under a key we lack
         with contextlib.suppress(FileExistsError):
             write_key(path, secrets.token_bytes(KEY_BYTES))
     return _read(path)
+
+
+def key_place(settings: Settings) -> Path:
+    """The file of the master key, unless it comes from a variable."""
+    return settings.master_key_file or settings.data_dir / DEFAULT_FILE
+
+
+def waiting_place(settings: Settings) -> Path:
+    """Where a rotation keeps the new key until every row is under it; there is a file only then."""
+    place = key_place(settings)
+    return place.with_name(place.name + ".next")
+
+
+def successors(settings: Settings) -> Iterator[MasterKey]:
+    """The keys that may have taken the place of one that was just read: by a rotation that was killed, or has ended."""
+    if settings.master_key is None:
+        for path in (waiting_place(settings), key_place(settings)):
+            with contextlib.suppress(MasterKeyError):
+                yield _read(path)
 
 
 def write_key(path: Path, key: bytes) -> None:

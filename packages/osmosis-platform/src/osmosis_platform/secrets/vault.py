@@ -11,7 +11,7 @@ import hmac
 import json
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from osmosis_platform.db.database import Database, UnitOfWork
@@ -51,10 +51,13 @@ class Vault:
 
     Args:
         master_key: The key that wraps all others.
+        others: The keys that may have taken its place, asked for when this database refuses it: a rotation that was
+            killed leaves the new key beside the old one, and one that ends meanwhile replaces it.
     """
 
-    def __init__(self, master_key: MasterKey) -> None:
+    def __init__(self, master_key: MasterKey, others: Callable[[], Iterable[MasterKey]] = tuple) -> None:
         self._master = master_key
+        self._others = others
         self._keys: dict[str, bytes] = {}
         self._guard = threading.Lock()  # requests and jobs share the unwrapped keys
 
@@ -62,6 +65,11 @@ class Vault:
     def master_key_id(self) -> str:
         """The fingerprint of the master key in use."""
         return self._master.id
+
+    @property
+    def master_key_source(self) -> str:
+        """Where the master key in use came from: a file, or the name of a variable."""
+        return self._master.source
 
     def derive(self, purpose: str) -> bytes:
         """A key of 32 bytes for signatures. It changes with the master key: signed URLs of before stop counting then."""
@@ -77,7 +85,7 @@ class Vault:
         with database.read() as work:
             known = MasterKeyRepository(work).current()
         if known is not None:
-            self._refuse_foreign(known)
+            self._recognise(known)
             return
         with database.write() as work:
             self._agree(work)
@@ -142,14 +150,17 @@ class Vault:
         if known is None:
             keys.add(_check_value(self._master))
         else:
-            self._refuse_foreign(known)
+            self._recognise(known)
 
-    def _refuse_foreign(self, known: MasterKeyCheck) -> None:
-        if not _opens(self._master, known):
+    def _recognise(self, known: MasterKeyCheck) -> None:
+        """Goes on with the key that this database is under, or refuses."""
+        key = next((key for key in (self._master, *self._others()) if _opens(key, known)), None)
+        if key is None:
             raise MasterKeyError(
                 f"The master key of {self._master.source} is not the one that this database was made with. "
                 "Nothing can be decrypted with it; restore the right key from your backup."
             )
+        self._master = key
 
     def _open_key(self, wrapped: WrappedKey) -> bytes:
         with self._guard:

@@ -23,7 +23,7 @@ def command(file: Path, data_dir: Path | None) -> None:
 
     with opened(data_dir) as services:
         facts = back_up(services, file.absolute(), say=_say)
-        key = services.settings.master_key_file or services.settings.data_dir / "master.key"
+        key = services.vault.master_key_source
     _say("")
     click.echo(
         f"Wrote {file}: {facts['rows']} rows, {facts['repositories']} repositories, {facts['blobs']} objects.\n"

@@ -1,8 +1,13 @@
 import hashlib
+import os
 import threading
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from osmosis_ai.client.credentials import Credential
 from osmosis_ai.client.session import PlatformClient
 from osmosis_ai.client.transfer import download, upload
@@ -347,6 +352,77 @@ def test_parts_of_different_objects_are_never_joined(tmp_path, why):
         with pytest.raises(PlatformError, match="broke off"):
             found.save(tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(held=st.integers(0, 70), version=st.sampled_from(['"v1"', '"v2"', "", None]), wrong=st.booleans())
+def test_whatever_an_earlier_try_left_the_file_is_the_object(held, version, wrong):
+    data = bytes(range(60))
+    with TemporaryDirectory() as folder, StubApi({"GET /o": in_parts(data, [])}) as stub:
+        place = Path(folder) / "x"
+        right = version == '"v1"'
+        Path(folder, "x.partial").write_bytes((data + b"more than it has")[:held] if right else b"z" * held)
+        if version is not None:
+            Path(folder, "x.partial.etag").write_text(version)
+        with open_object(f"{stub.url}/o") as found:
+            assert found.save(place, size=None if wrong else 60) == 60
+        assert place.read_bytes() == data
+        assert [path.name for path in Path(folder).iterdir()] == ["x"]
+        asked = [one.headers.get("range") for one in stub.asked]
+        goes_on = right and 0 < held <= 60
+        assert asked == ([None, f"bytes={min(held, 59)}-"] if goes_on else [None])
+
+
+@pytest.mark.parametrize("second", ["whole", "unsatisfiable", "another part", "no reply"])
+def test_a_store_that_gives_no_rest_is_asked_for_the_whole(tmp_path, second):
+    data = b"0123456789"
+    whole = Answer(data=data, headers={"ETag": '"v1"'})
+    answers = {
+        "whole": Answer(data=b"changed!", headers={"ETag": '"v2"'}),
+        "unsatisfiable": Answer(status=416),
+        "another part": Answer(data=b"01", status=206, headers={"Content-Range": "bytes 0-1/10"}),
+        "no reply": Answer(status=503),
+    }
+    (tmp_path / "x.partial").write_bytes(b"0123")
+    (tmp_path / "x.partial.etag").write_text('"v1"')
+    with StubApi({"GET /o": [whole, answers[second], whole]}) as stub, open_object(f"{stub.url}/o") as found:
+        if second == "no reply":
+            with pytest.raises(PlatformError, match="503"):
+                found.save(tmp_path / "x")
+            assert (tmp_path / "x.partial").read_bytes() == b"0123"
+        else:
+            found.save(tmp_path / "x")
+            assert (tmp_path / "x").read_bytes() == (b"changed!" if second == "whole" else data)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "second name"])
+def test_something_odd_in_the_place_of_a_partial_file_is_not_written(tmp_path, kind):
+    partial = tmp_path / "x.partial"
+    other = tmp_path / "other"
+    other.write_text("mine")
+    if kind == "pipe":
+        os.mkfifo(partial)
+    elif kind == "folder":
+        partial.mkdir()
+    else:
+        (partial.symlink_to if kind == "link" else partial.hardlink_to)(other)
+    with StubApi({"GET /o": Answer(data=b"x")}) as stub, open_object(f"{stub.url}/o") as found:
+        with pytest.raises((OSError, ValidationError)):
+            found.save(tmp_path / "x")
+    assert other.read_text() == "mine" and not (tmp_path / "x").exists()
+
+
+def test_a_digest_counts_what_an_earlier_try_left(tmp_path):
+    data = bytes(range(100))
+    (tmp_path / "x.partial").write_bytes(b"!" + data[1:40])  # damaged
+    (tmp_path / "x.partial.etag").write_text('"v1"')
+    digest = hashlib.sha256(data).hexdigest()
+    with StubApi({"GET /o": in_parts(data, [])}) as stub:
+        with open_object(f"{stub.url}/o") as found, pytest.raises(PlatformError, match="SHA-256"):
+            found.save(tmp_path / "x", sha256=digest)
+        with open_object(f"{stub.url}/o") as found:
+            assert found.save(tmp_path / "x", sha256=digest) == 100
+    assert (tmp_path / "x").read_bytes() == data
 
 
 def test_redirects_lead_to_private_places_only(tmp_path):

@@ -85,6 +85,7 @@ def _kept(folder: Path, record: Record) -> Dataset | None:
 def _download(output: Output, client: PlatformClient, path: str, record: Record, folder: Path) -> Dataset:
     from osmosis_ai.cli.transfer_progress import moving
     from osmosis_ai.client.transfer.objects import open_object
+    from osmosis_ai.client.transfer.partial import BusyError
     from osmosis_ai.client.wire import Record
 
     answer = Record(client.get(f"{path}/download"), "download")
@@ -96,7 +97,11 @@ def _download(output: Output, client: PlatformClient, path: str, record: Record,
         with moving(output, "Downloading", size or 0) as on_bytes, open_object(url) as remote:
             extension = _extension(record, answer, remote.file_name)
             arriving = folder / f"arriving-{os.getpid()}.{extension}"
-            written = remote.save(arriving, size=size, on_bytes=on_bytes)
+            kept = folder / f"arriving.{extension}.partial"
+            try:
+                written = remote.save(arriving, size=size, on_bytes=on_bytes, partial=kept)
+            except BusyError:  # another run fetches it too, and neither waits for the other
+                written = remote.save(arriving, size=size, on_bytes=on_bytes)
         sha256 = open_dataset(arriving).sha256
         final = folder / f"{sha256}.{extension}"
         arriving.replace(final)

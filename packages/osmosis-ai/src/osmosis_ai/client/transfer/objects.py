@@ -1,28 +1,26 @@
 """Single objects behind signed URLs: which URLs are taken, a GET into a file, a PUT from one.
 
-Owns: redirects, the `.partial` file and its move into place, and messages without the URL. Order and retries are the
-callers'.
+Owns: redirects, going on where an earlier try ended, and messages without the URL. The `.partial` file is its own
+module; order and retries are the callers'.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import os
 import re
 import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from email.message import Message
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import urljoin, urlsplit
 
 from osmosis_ai.client.address import is_loopback, is_private_in_transit
 from osmosis_ai.client.http import failure_text, httpx_module, make_client
 from osmosis_ai.client.redaction import redact_text
 from osmosis_ai.client.transfer.parallel import Stopped
-from osmosis_ai.errors import PlatformError, ValidationError
+from osmosis_ai.client.transfer.partial import PartialFile, partial_file
+from osmosis_ai.errors import PlatformError
 
 if TYPE_CHECKING:
     import httpx
@@ -33,6 +31,7 @@ CHUNK_BYTES = 256 * 1024
 _MOST_REDIRECTS = 20
 _MOST_RESUMPTIONS = 5
 _PARTIAL_CONTENT = 206
+_UNSATISFIABLE = 416
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _QUOTED = 200
 
@@ -48,6 +47,10 @@ class TransferError(PlatformError):
     """
 
     status: int | None = None
+
+
+class _UnfitError(TransferError):
+    """What arrived is not the object, or not one and the same; none of it is of any use."""
 
 
 def transfer_error(message: str, status: int | None = None) -> TransferError:
@@ -98,7 +101,9 @@ def require_private(url: str) -> str:
 
 
 class RemoteObject:
-    """An object whose head has arrived. Its body goes on where it was when the connection is lost on the way.
+    """An object whose head has arrived.
+
+    Its body goes on where it was when the connection is lost on the way, and where an earlier process left it.
 
     Args:
         reply: The open reply.
@@ -110,6 +115,7 @@ class RemoteObject:
         self._reply = reply
         self._clients = clients
         self._url = url
+        self._version = _version_of(reply)
 
     def close(self) -> None:
         """Let the connection go."""
@@ -140,50 +146,99 @@ class RemoteObject:
         sha256: str | None = None,
         on_bytes: OnBytes | None = None,
         stop: threading.Event | None = None,
+        partial: Path | None = None,
     ) -> int:
         """Write it beside the target and move it there when it is whole; return its length in bytes.
+
+        What an earlier try has left of the same version is not fetched again. When this one breaks off, what has
+        arrived stays for the next where the store names its version.
 
         Args:
             target: The file; its folder exists. What was there is replaced.
             size: The length it must have.
             sha256: The digest it must have, in hex.
-            on_bytes: Gets the progress.
+            on_bytes: Gets the progress; what is there already counts.
             stop: Ends the transfer when set.
+            partial: Where it grows: `<target>.partial` by default.
 
         Raises:
             TransferError: It broke off, or is not what it must be; the target is untouched.
+            BusyError: Another process is writing it.
             OSError: The file cannot be written.
         """
-        partial = target.with_name(f"{target.name}.partial")
-        digest = hashlib.sha256()
-        written = 0
-        with _exclusive(partial) as file:
+        with partial_file(partial or target.with_name(f"{target.name}.partial")) as kept:
+            written = 0
             try:
-                for chunk in self._chunks(stop):
-                    file.write(chunk)
-                    digest.update(chunk)
+                written = self._resume(kept, size if size is not None else self.size)
+                digest = kept.digest() if sha256 is not None else None
+                if on_bytes:
+                    on_bytes(written)
+                for chunk in self._chunks(written, stop):
+                    kept.write(chunk)
                     written += len(chunk)
-                    if size is not None and written > size:
-                        break
                     if on_bytes:
                         on_bytes(len(chunk))
+                    if digest:
+                        digest.update(chunk)
+                    if size is not None and written > size:
+                        break
                 if size is not None and written != size:
                     more = "more than " if written > size else ""
-                    raise transfer_error(f"Size mismatch: expected {size} bytes, got {more}{min(written, size)}.")
-                if sha256 is not None and digest.hexdigest() != sha256.lower():
-                    raise transfer_error("The content differs from what the platform announced (SHA-256).")
-                file.flush()
-                partial.replace(target)
-            except BaseException:
-                partial.unlink(missing_ok=True)
+                    raise _UnfitError(f"Size mismatch: expected {size} bytes, got {more}{min(written, size)}.")
+                if digest and sha256 and digest.hexdigest() != sha256.lower():
+                    raise _UnfitError("The content differs from what the platform announced (SHA-256).")
+                kept.move(target)
+            except BaseException as error:
                 if on_bytes:
                     on_bytes(-written)
+                if isinstance(error, _UnfitError) or not kept.size or kept.version() is None:
+                    kept.discard()
+                elif isinstance(error, TransferError):
+                    error.message += " What has arrived is kept; run the command again to go on from there."
                 raise
         return written
 
-    def _chunks(self, stop: threading.Event | None) -> Generator[bytes]:
+    def _resume(self, kept: PartialFile, size: int | None) -> int:
+        """Go on from what is kept, or empty it; how many bytes of the object are there."""
+        version = self._version
+        held = kept.size
+        if held and version is not None and kept.version() == version and (size is None or held <= size):
+            if held == size:
+                held -= 1  # all is there: asking for the last byte again shows that it is still the same object
+            if held and self._ask_from(held, version):
+                kept.go_on(held)
+                return held
+        kept.begin(self._version)
+        return 0
+
+    def _ask_from(self, start: int, version: str) -> bool:
+        """Replace the reply by one that begins there; False when it is one of the whole object, of any version."""
+        self._reply.close()
+        try:
+            self._reply = _get(self._clients, self._url, {"Range": f"bytes={start}-", "If-Range": version})
+        except TransferError as error:
+            if error.status != _UNSATISFIABLE:
+                raise
+        else:
+            if self._is_rest(start, version):
+                return True
+        if self._reply.is_closed or self._reply.status_code == _PARTIAL_CONTENT:
+            self._reply.close()
+            self._reply = _get(self._clients, self._url)
+        self._version = _version_of(self._reply)
+        return False
+
+    def _is_rest(self, start: int, version: str) -> bool:
+        headers = self._reply.headers
+        begins = headers.get("Content-Range", "").startswith(f"bytes {start}-")
+        same = headers.get("ETag", version) == version and not headers.get("Content-Encoding")
+        return self._reply.status_code == _PARTIAL_CONTENT and begins and same
+
+    def _chunks(self, received: int, stop: threading.Event | None) -> Generator[bytes]:
+        """The rest of the body after what was received before, across lost connections."""
         httpx = httpx_module()
-        received = resumed = 0
+        version = self._version
+        resumed = 0
         while True:
             try:
                 for chunk in self._reply.iter_bytes(CHUNK_BYTES):
@@ -194,26 +249,17 @@ class RemoteObject:
                 return
             except httpx.HTTPError as error:
                 failure = transfer_error(f"The download broke off: {failure_text(error)}.")
-            if resumed == _MOST_RESUMPTIONS:
+            if resumed == _MOST_RESUMPTIONS or version is None or not received:
                 raise failure
             resumed += 1
-            self._go_on(received, failure)
+            if not self._ask_from(received, version):
+                raise _UnfitError(f"{failure.message} The object store has no rest of the same object.")
 
-    def _go_on(self, received: int, failure: TransferError) -> None:
-        """Ask for the rest of the very same object.
 
-        Raises:
-            TransferError: The store does not name its version, or does not give parts.
-        """
-        version = self._reply.headers.get("ETag", "")
-        if not version.startswith('"') or self._reply.headers.get("Content-Encoding") or not received:
-            raise failure
-        self._reply.close()
-        rest = _get(self._clients, self._url, {"Range": f"bytes={received}-", "If-Range": version})
-        self._reply = rest
-        begins = rest.headers.get("Content-Range", "").startswith(f"bytes {received}-")
-        if rest.status_code != _PARTIAL_CONTENT or not begins or rest.headers.get("ETag", version) != version:
-            raise failure
+def _version_of(reply: httpx.Response) -> str | None:
+    """The strong ETag, by which a part can be asked for; None where the store names none or compresses."""
+    tag = reply.headers.get("ETag", "")
+    return tag if tag.startswith('"') and not reply.headers.get("Content-Encoding") else None
 
 
 @contextmanager
@@ -307,16 +353,3 @@ def _refused(reply: httpx.Response) -> TransferError:
     said = re.search(rb"<Message>([^<]*)</Message>", text)
     words = " ".join((said[1] if said else text).decode("utf-8", "replace").split())[:_QUOTED]
     return transfer_error(f"HTTP {reply.status_code}. {words}".strip(), reply.status_code)
-
-
-@contextmanager
-def _exclusive(path: Path) -> Generator[Any]:
-    """An empty file that nobody else of ours writes; links are not followed."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    with os.fdopen(descriptor, "wb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValidationError(f"Another download is writing {path}; wait for it.") from None
-        os.ftruncate(file.fileno(), 0)
-        yield file

@@ -29,3 +29,13 @@ def test_tracebacks_hold_no_values(form):
     assert "hunter2" not in done.stdout + done.stderr
     assert done.stderr.count("it broke") == 2
     assert done.stderr.count("Traceback (most recent call last)") == 2
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_strangers_wrote_does_not_steer_a_terminal(form):
+    program = PROGRAM.partition("try:")[0] + "structlog.get_logger().info('request', path='/\\x1b[31m\\r\\n\\x9b2J')"
+    done = subprocess.run([sys.executable, "-c", program, form], capture_output=True, check=True, timeout=60)
+    (line,) = done.stderr.decode().splitlines()
+    path = line.partition("path")[2].replace("\x1b[0m", "").replace("\x1b[35m", "")
+    assert "/" in path
+    assert path.rstrip("\n").isprintable()

@@ -17,7 +17,14 @@ from osmosis_platform.errors import ServiceError
 
 log = structlog.get_logger(__name__)
 
-_BY_STATUS = {400: "VALIDATION", 401: "TOKEN_INVALID", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
+_BY_STATUS = {
+    400: "VALIDATION",
+    401: "TOKEN_INVALID",
+    403: "FORBIDDEN",
+    404: "NOT_FOUND",
+    405: "METHOD_NOT_ALLOWED",
+    413: "TOO_LARGE",
+}
 _ISSUES_SHOWN = 20
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import structlog
+from fastapi import HTTPException
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -24,8 +25,11 @@ type Note = Callable[[Scope, int, float], None]
 """Told of each request when it is over: its scope, the status, the seconds."""
 
 
-class _BodyTooLargeError(Exception):
-    pass
+class _BodyTooLargeError(HTTPException):
+    """Of HTTP's kind, which frameworks let through while they read a body; others become a 400."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(413, f"The body is over the limit of {limit} bytes.")
 
 
 class RequestFrame:
@@ -60,11 +64,10 @@ class RequestFrame:
         streamed = scope["path"].startswith(STREAMED)
         try:
             if not streamed and self._declared(scope) > self.limit:
-                raise _BodyTooLargeError
+                raise _BodyTooLargeError(self.limit)
             await self.app(scope, receive if streamed else self._limited(receive), answer)
-        except _BodyTooLargeError:
-            message = f"The body is over the limit of {self.limit} bytes."
-            await error_response(413, "TOO_LARGE", message)(scope, receive, answer)
+        except _BodyTooLargeError as error:
+            await error_response(413, "TOO_LARGE", error.detail)(scope, receive, answer)
         finally:
             took_s = time.perf_counter() - started
             facts: dict[str, Any] = {"method": scope["method"], "path": shown_path(scope["path"]), "status": status}
@@ -84,7 +87,7 @@ class RequestFrame:
             message = await receive()
             seen += len(message.get("body", b""))
             if seen > self.limit:
-                raise _BodyTooLargeError
+                raise _BodyTooLargeError(self.limit)
             return message
 
         return take

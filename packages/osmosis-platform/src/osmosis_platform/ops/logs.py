@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
+from typing import Any
 
 import structlog
 
@@ -14,12 +16,14 @@ def configure_logs(settings: Settings) -> None:
     """Sets up structlog, and routes the standard library's loggers through it."""
     text = settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
     level = getattr(logging, settings.log_level.upper())
-    shared = [
+    shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,  # a plain traceback: the renderer's own shows variables, so secrets
     ]
+    if text:
+        shared.append(_for_terminals)
     renderer = structlog.dev.ConsoleRenderer() if text else structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[*shared, renderer],
@@ -36,3 +40,11 @@ def configure_logs(settings: Settings) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(max(level, logging.WARNING))  # other people's libraries speak when something is wrong
+
+
+def _for_terminals(_logger: object, _method: str, facts: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Writes control characters out: paths come from strangers, and a terminal obeys escape sequences."""
+    for name, value in facts.items():
+        if name != "exception" and isinstance(value, str) and not value.isprintable():
+            facts[name] = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in value)
+    return facts

@@ -15,6 +15,7 @@ import uvicorn
 
 from osmosis_platform.api.app import create_app
 from osmosis_platform.jobs.worker import Worker
+from osmosis_platform.ops.connections import BoundedConnection
 from osmosis_platform.ops.telemetry import configure_traces
 from osmosis_platform.services import open_services
 from osmosis_platform.settings import Settings
@@ -58,7 +59,7 @@ def serve(settings: Settings, sock: socket.socket, started: Callable[[], None], 
     services = open_services(settings)
     config = uvicorn.Config(
         create_app(services),
-        http="httptools",
+        http=BoundedConnection,
         loop="asyncio",
         lifespan="on",
         log_config=None,

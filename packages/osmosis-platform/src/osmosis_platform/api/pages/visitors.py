@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 
 from fastapi import Depends, Path, Request
 
-from osmosis_platform.api.scope import SESSION_COOKIE, Declared, WorkspaceScope, session_actor, workspace_in_path
+from osmosis_platform.api.scope import SESSION_COOKIE, Declared, WorkspaceScope, scope_of_path, session_actor
 from osmosis_platform.db.repositories.workspaces import WorkspaceRepository
 from osmosis_platform.domain.actor import Actor
 from osmosis_platform.domain.permissions import Action, authorize
@@ -99,7 +99,10 @@ def _is_from_here(request: Request, settings: Settings) -> bool:
     if origin is None:
         return True  # no browser: nothing to ride on
     ours = urlsplit(settings.base_url).netloc.lower()
-    return urlsplit(origin).netloc.lower() in {ours, request.headers.get("host", "").lower()}
+    try:
+        return urlsplit(origin).netloc.lower() in {ours, request.headers.get("host", "").lower()}
+    except ValueError:  # no browser writes such an origin
+        return False
 
 
 def _foreign() -> ForbiddenError:
@@ -133,10 +136,10 @@ class _InWorkspace(Declared):
         if workspace.lower() in RESERVED or not _NAME.fullmatch(workspace):
             raise MissingError(f"There is no page {request.url.path[:80]} on this platform.")
         actor = await person(request)
-        scope = await workspace_in_path(request, actor, workspace)
+        services: Services = request.app.state.services
+        scope = await services.database.reading(lambda work: scope_of_path(work, actor, workspace))
         assert self.action is not None
         scope.require(self.action)
-        services: Services = request.app.state.services
         found = await services.database.reading(lambda work: WorkspaceRepository(work).get(scope.workspace_id))
         request.state.workspace, request.state.zone = found, found.timezone
         return scope

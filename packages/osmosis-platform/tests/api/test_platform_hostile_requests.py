@@ -1,0 +1,28 @@
+"""Requests that no client of ours makes: bodies without a length over the limit, origins that are no addresses."""
+
+import pytest
+from fastapi.testclient import TestClient
+from osmosis_platform.api.app import create_app
+
+
+@pytest.fixture
+def client(services):
+    return TestClient(create_app(services), raise_server_exceptions=False)
+
+
+def chunks(services):
+    for _ in range(services.settings.max_body_bytes // (1 << 20) + 2):
+        yield b"a" * (1 << 20)
+
+
+@pytest.mark.parametrize("path", ["/api/cli/device/token", f"/api/v1/webhooks/git/re_{'0' * 26}"])
+def test_a_body_without_a_length_has_the_same_limit(client, services, path):
+    answer = client.post(path, content=chunks(services), headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["code"]) == (413, "TOO_LARGE")
+    assert str(services.settings.max_body_bytes) in answer.json()["message"]
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://[::1", "null", "http://elsewhere.test"])
+def test_a_form_from_no_address_is_refused(client, origin):
+    answer = client.post("/sign-in", data={"email": "a@b.test", "password": "x"}, headers={"Origin": origin})
+    assert (answer.status_code, answer.json()["code"]) == (403, "CSRF")

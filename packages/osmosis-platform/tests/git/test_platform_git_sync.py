@@ -141,14 +141,15 @@ def test_broken_descriptions_are_no_failure(lab):
             "rollouts/d/pyproject.toml": "a = " + "[" * 20_000,
             "rollouts/e/README.md": "#" * (70 << 10),
             "rollouts/f/README.md": "# Title\n![badge](x)\n\n```\ncode\n```\n",
+            "rollouts/g/pyproject.toml": f"[project]\nx = {'9' * 5000}\n",
         },
         branch="broken",
     )
     assert run_sync(lab).status == "success"
     texts = {name: item.description for name, item in found(lab, "broken").items()}
-    assert set(texts) == set("abcdef")
+    assert set(texts) == set("abcdefg")
     assert "\0" not in texts["c"] and len(texts["c"]) <= 500
-    assert all(texts[name] is None for name in "abde")
+    assert all(texts[name] is None for name in "abdeg")
 
 
 @BOTH

@@ -95,7 +95,7 @@ def _objection(entry: TreeEntry) -> str | None:
 def _from_project(text: str) -> str | None:
     try:
         project = tomllib.loads(text).get("project")
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # of the former: bad TOML, and integers of thousands of digits
         return None
     description = project.get("description") if isinstance(project, dict) else None
     return " ".join(description.split()) if isinstance(description, str) else None

@@ -23,7 +23,7 @@ import structlog
 from osmosis_platform import crashpoints
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.repositories import Repository, RepositoryIndex, RepositoryRepository
-from osmosis_platform.errors import ServiceError, UnavailableError
+from osmosis_platform.errors import UnavailableError
 from osmosis_platform.git.command import run
 from osmosis_platform.ids import new_id
 
@@ -223,8 +223,8 @@ def reconcile(services: Services) -> int:
             if is_behind(services, repository):
                 sync_now(services, repository.workspace_id, repository.id, "poll")
                 synced += 1
-        except ServiceError as error:
-            log.warning("repository not reconciled", repository=repository.id, cause=error.message)
+        except Exception as error:  # one repository must not keep the poll from the others
+            log.warning("repository not reconciled", repository=repository.id, cause=str(error))
     return synced
 
 

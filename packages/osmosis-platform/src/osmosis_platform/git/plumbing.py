@@ -14,6 +14,7 @@ from osmosis_platform.errors import ServiceError
 from osmosis_platform.git.command import GitCommandError, run, started
 
 MAX_BRANCHES = 10_000
+MAX_BRANCH_NAME = 250
 MAX_TREE_ENTRIES = 10_000
 MAX_COMMIT_BYTES = 1 << 20
 _HEX = re.compile(r"[0-9a-f]{40}")
@@ -175,7 +176,7 @@ def branches(repository: Path) -> dict[str, str]:
     """Every branch and its commit, the most recently committed first.
 
     Raises:
-        RepositoryLimitError: More than `MAX_BRANCHES`.
+        RepositoryLimitError: More than `MAX_BRANCHES`, or a name of more than `MAX_BRANCH_NAME` characters.
         GitCommandError: The repository cannot be read.
     """
     output = run(
@@ -188,10 +189,16 @@ def branches(repository: Path) -> dict[str, str]:
         repository=repository,
     )
     found: dict[str, str] = {}
-    for line in output.decode("utf-8", "surrogateescape").splitlines():
+    for line in output.decode("utf-8", "surrogateescape").split("\n")[:-1]:  # names hold other ends of lines
         sha, kind, name = line.split(" ", 2)
+        name = _shown(name.removeprefix("refs/heads/"), None)
+        if len(name) > MAX_BRANCH_NAME:
+            message = (
+                f"The branch {name[:60]}... has a name of {len(name)} characters, at most {MAX_BRANCH_NAME} are taken"
+            )
+            raise RepositoryLimitError(f"{message}. Rename or delete it, then sync again.", code="BRANCH_NAME_TOO_LONG")
         if kind == "commit":
-            found[_shown(name.removeprefix("refs/heads/"), None)] = sha
+            found[name] = sha
     if len(found) > MAX_BRANCHES:
         message = f"The repository has more than {MAX_BRANCHES} branches; delete some, then sync again."
         raise RepositoryLimitError(message, code="TOO_MANY_BRANCHES")

@@ -1,4 +1,4 @@
-"""Requests that no client of ours makes: bodies without a length over the limit, origins that are no addresses."""
+"""Requests that are not to be served: bodies without a length over the limit, forms from nowhere, later families."""
 
 import pytest
 from fastapi.testclient import TestClient
@@ -26,3 +26,10 @@ def test_a_body_without_a_length_has_the_same_limit(client, services, path):
 def test_a_form_from_no_address_is_refused(client, origin):
     answer = client.post("/sign-in", data={"email": "a@b.test", "password": "x"}, headers={"Origin": origin})
     assert (answer.status_code, answer.json()["code"]) == (403, "CSRF")
+
+
+@pytest.mark.parametrize("family", ["eval-runs", "training-runs/x", "benchmarks", "benchmark-runs", "models/base"])
+def test_a_family_that_is_not_served_yet_is_named(client, family):
+    answer = client.get(f"/api/cli/{family}")
+    assert (answer.status_code, answer.json()["code"]) == (404, "NOT_SERVED")
+    assert "does not serve" in answer.json()["message"]

@@ -25,6 +25,12 @@ _BY_STATUS = {
     405: "METHOD_NOT_ALLOWED",
     413: "TOO_LARGE",
 }
+_UNSERVED = {
+    "/api/cli/eval-runs": "evaluation runs",
+    "/api/cli/training-runs": "training runs",
+    "/api/cli/benchmark": "benchmarks",
+    "/api/cli/models": "models",
+}
 _ISSUES_SHOWN = 20
 
 
@@ -109,13 +115,22 @@ async def _malformed(_request: Request, error: Exception) -> JSONResponse:
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    path = request.url.path
     code = _BY_STATUS.get(error.status_code, "HTTP_ERROR")
     message = str(error.detail)
+    if error.status_code == 404 and (family := _unserved(path)):
+        message = f"This platform does not serve {family} yet. `osmosis eval run` and `train run` work on your machine."
+        return error_response(404, message=message, code="NOT_SERVED")
     if error.status_code == 404:
-        message = f"There is no {request.method} {shown_path(request.url.path)} on this platform."
+        message = f"There is no {request.method} {shown_path(path)} on this platform."
     elif error.status_code == 405:
-        message = f"{shown_path(request.url.path)} does not take {request.method}."
+        message = f"{shown_path(path)} does not take {request.method}."
     return error_response(error.status_code, code, message, headers=error.headers)
+
+
+def _unserved(path: str) -> str | None:
+    """The family of a client's command that asks for what no route serves, or None."""
+    return next((words for prefix, words in _UNSERVED.items() if path.startswith(prefix)), None)
 
 
 async def _no_text(_request: Request, _error: Exception) -> JSONResponse:

@@ -16,10 +16,11 @@ NEVER = {
     "osmosis_ai.evaluation": ["cli", "client"],
     "osmosis_ai.client": ["cli", "evaluation", "gateway", "rollout"],
     "osmosis_ai.workspace": ["cli", "client", "evaluation", "gateway", "rollout"],
+    "osmosis_ai.redaction": ["cli", "client", "evaluation", "gateway", "rollout", "workspace"],
 }
 # room: the only rooms of osmosis_ai that a package outside may import
 TRAINER_MAY = ["rollout", "gateway", "evaluation", "workspace"]
-COMMON = ["errors", "consts", "extras"]
+COMMON = ["errors", "consts", "extras", "redaction"]
 # what the rooms of the platform must never import: rooms of its own, and of others
 PLATFORM_NEVER = {
     "domain": [

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from osmosis_ai.client import logins
 from osmosis_ai.client.address import is_private_in_transit, normalise_platform_url
 from osmosis_ai.client.logins import Login, User
-from osmosis_ai.client.redaction import HIDDEN, redact_text, redact_value
+from osmosis_ai.client.redaction import redact_text, redact_value
 from osmosis_ai.client.scope import named_scope
 from osmosis_ai.client.session import segment
 from osmosis_ai.errors import OsmosisError, ValidationError
+from osmosis_ai.redaction import MARK
 from osmosis_ai.workspace.repository import parse_origin
 
 LABEL = st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=1, max_size=8)
@@ -178,10 +179,10 @@ def test_a_segment_holds_no_separator(name):
 
 @given(st.lists(st.text("abcXYZ-", min_size=1, max_size=6), max_size=4), st.text("abcXYZ- ", max_size=40))
 def test_no_secret_survives_redaction(secrets, text):
-    shown = redact_text(text, secrets).replace(HIDDEN, "\0")
+    shown = redact_text(text, secrets).replace(MARK, "\0")
     assert not any(secret in shown for secret in secrets if len(secret) >= 4)
     assert not any(
-        secret in str(redact_value([{text: text}], secrets)).replace(HIDDEN, "\0")
+        secret in str(redact_value([{text: text}], secrets)).replace(MARK, "\0")
         for secret in secrets
         if len(secret) >= 4
     )

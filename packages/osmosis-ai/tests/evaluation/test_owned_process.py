@@ -12,7 +12,18 @@ from pathlib import Path
 
 import pytest
 from osmosis_ai.evaluation import bootstrap
-from osmosis_ai.evaluation.process import Child, group_alive, matches, own, read_owned, reap, start_token, write_owned
+from osmosis_ai.evaluation.process import (
+    MAX_LINE,
+    Child,
+    group_alive,
+    matches,
+    own,
+    read_owned,
+    reap,
+    start_token,
+    write_owned,
+)
+from osmosis_ai.redaction import Redactor
 
 BOOTSTRAP = Path(bootstrap.__file__)
 
@@ -120,6 +131,26 @@ async def test_a_child_says_its_lines_and_how_it_ended():
     assert await child.wait() == 7
     assert child.describe_exit() == "exited with code 7"
     assert lines == ["one", "two"]
+    assert await child.stop(lambda: 1.0)
+
+
+async def test_no_secret_is_in_two_lines_of_a_child_that_says_it_in_pieces():
+    program = """if True:
+        import sys, time
+        for piece in ("x" * 16_380 + "hun", "ter2-hunter2 yyy", "\\ntwo: hunter2-", "hunter2", " end"):
+            print(piece, end="", flush=True)
+            time.sleep(0.05)
+    """
+    lines: list[str] = []
+    child = Child.start(
+        [sys.executable, "-c", program],
+        env=dict(os.environ),
+        on_line=lines.append,
+        redactor=Redactor(["hunter2-hunter2"]),
+    )
+    assert await child.wait() == 0
+    assert "".join(lines) == "x" * 16_380 + "[REDACTED] yyytwo: [REDACTED] end"
+    assert len(lines[0]) == MAX_LINE
     assert await child.stop(lambda: 1.0)
 
 

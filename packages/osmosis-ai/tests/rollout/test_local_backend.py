@@ -314,7 +314,7 @@ async def test_wrong_shapes_and_own_errors():
     for run, category, text in (
         (wrong, "validation_error", "AgentWorkflow.run returned dict"),
         (own_timeout, "timeout", "the tool took too long"),
-        (leaky, "agent_error", "401 for [removed]"),
+        (leaky, "agent_error", "401 for [REDACTED]"),
         (nan, "validation_error", "finite"),
     ):
         result = (await outcome_of(run)).result

@@ -47,7 +47,7 @@ def test_the_category_comes_from_the_type(exc, category):
 
 def test_the_message_is_the_text_or_the_class_without_secrets():
     assert message_of(RuntimeError("calling with sk-secret-key"), secrets=["sk-secret-key", None, ""]) == (
-        "calling with [removed]"
+        "calling with [REDACTED]"
     )
     assert message_of(KeyError()) == "KeyError"
     group = ExceptionGroup("two failed", [ValueError("first cause"), OSError("second")])
@@ -86,7 +86,7 @@ def test_the_traceback_ends_with_the_agents_frame_and_the_error():
 
     tail = traceback_tail(raised(agent_code), secrets=["sk-secret-key"])
     assert tail is not None
-    assert "in agent_code" in tail and tail.endswith("RuntimeError: rejected [removed]")
+    assert "in agent_code" in tail and tail.endswith("RuntimeError: rejected [REDACTED]")
     assert "sk-secret-key" not in tail
 
 

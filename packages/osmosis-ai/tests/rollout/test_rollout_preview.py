@@ -58,7 +58,7 @@ async def test_the_conversation_is_shown_while_it_grows(roots):
         source.messages.append({"role": "user", "content": "what is sk-the-model-key?"})
         first = await shown(context.preview_path)
         validate_trajectory(first)
-        assert first["steps"][0]["message"] == "what is [removed]?"
+        assert first["steps"][0]["message"] == "what is [REDACTED]?"
         facts = first["extra"]["osmosis"]
         assert {
             key: facts[key] for key in ("rollout_id", "preview", "turn", "truncated", "status", "preview_version")
@@ -153,8 +153,8 @@ def test_what_may_not_be_shown():
         },
         ["mine-secret"],
     )
-    assert clean["content"] == "key [removed] and [removed] and [removed]"
-    assert clean["api_key"] == "[removed]" and clean["headers"] == {"Authorization": "[removed]", "n": 1}
+    assert clean["content"] == "key [REDACTED] and [REDACTED] and [REDACTED]"
+    assert clean["api_key"] == "[REDACTED]" and clean["headers"] == {"Authorization": "[REDACTED]", "n": 1}
     assert "logprobs" not in clean and "prompt_token_ids" not in clean
     assert len(clean["long"]) == 16_385
 

@@ -479,7 +479,7 @@ def test_a_backend_that_lost_the_rollout_leaves_it_to_the_server():
 def test_a_failing_agent_is_data(http, artifact_root):
     result = result_of(http, start(http, "fail no luck with sk-the-model-key"))
     assert (result["status"], result["err_category"], result["err_fault"]) == ("failure", "agent_error", "agent")
-    assert result["err_message"] == "no luck with [removed]"
+    assert result["err_message"] == "no luck with [REDACTED]"
     assert "in agent" in result["err_traceback"] and "sk-the-model-key" not in json.dumps(result)
     assert result["sample"] is None and not (artifact_root / "r1/trajectory.json").exists()
 

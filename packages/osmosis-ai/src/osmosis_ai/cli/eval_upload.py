@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from osmosis_ai.cli.results import OperationResult
 from osmosis_ai.errors import ConflictError, NotFoundError, OsmosisError, PlatformError, ValidationError
 from osmosis_ai.evaluation.lock import run_lock
-from osmosis_ai.evaluation.redaction import Redactor, ambient_secret_values
 from osmosis_ai.evaluation.run_import import ImportFile, RunImport, prepare_import
 from osmosis_ai.evaluation.runlog import rewrite_redacted
+from osmosis_ai.redaction import Redactor, ambient_secret_values
 
 if TYPE_CHECKING:
     from osmosis_ai.cli.output import Output

@@ -1,6 +1,6 @@
 """Cuts secrets out of what the platform said: presigned URLs, tokens, and the values that the user supplied.
 
-Owns: what counts as secret in a reply. The redaction of run logs is the evaluation room's.
+Owns: what counts as secret in a reply. How a value is found in a text is `osmosis_ai.redaction`'s.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Collection
 from typing import Any
 
 from osmosis_ai.errors import OsmosisError
+from osmosis_ai.redaction import MARK, Redactor
 
-HIDDEN = "[redacted]"
 SHORTEST_SECRET = 4
 """Shorter values stay: cutting them out of ordinary words would show where they stood, and so what they are."""
 _SECRET_KEYS = frozenset({"value", "secret", "secret_value", "token", "access_token"})
@@ -20,11 +20,10 @@ _SIGNED = re.compile(r"(?i)(?:sig(?:nature)?|token|expires|credential|x-amz-[a-z
 
 
 def redact_text(text: str, secrets: Collection[str] = ()) -> str:
-    """Text without the secrets (longest first) and without the queries of signed URLs."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= SHORTEST_SECRET:
-            text = text.replace(secret, HIDDEN)
-    return _URL_WITH_QUERY.sub(lambda url: f"{url[1]}?{HIDDEN}" if _SIGNED.search(url[0]) else url[0], text)
+    """Text without the secrets, in any of their forms, and without the queries of signed URLs."""
+    if secrets:
+        text = Redactor(secret for secret in secrets if len(secret) >= SHORTEST_SECRET).text(text)
+    return _URL_WITH_QUERY.sub(lambda url: f"{url[1]}?{MARK}" if _SIGNED.search(url[0]) else url[0], text)
 
 
 def redact_value(value: Any, secrets: Collection[str] = ()) -> Any:
@@ -33,7 +32,7 @@ def redact_value(value: Any, secrets: Collection[str] = ()) -> Any:
         return redact_text(value, secrets)
     if isinstance(value, dict):
         return {
-            redact_text(str(key), secrets): HIDDEN
+            redact_text(str(key), secrets): MARK
             if str(key).lower() in _SECRET_KEYS and value[key] is not None
             else redact_value(value[key], secrets)
             for key in value

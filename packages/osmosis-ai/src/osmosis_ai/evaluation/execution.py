@@ -18,7 +18,6 @@ from osmosis_ai.evaluation.hosting import TRIALS, RolloutHost, sdk_mismatch
 from osmosis_ai.evaluation.observer import Noting, Observer, Relay, Tally
 from osmosis_ai.evaluation.pool import RolloutPool
 from osmosis_ai.evaluation.preflight import forget, preflight
-from osmosis_ai.evaluation.redaction import Redactor, ambient_secret_values
 from osmosis_ai.evaluation.report import RunReport
 from osmosis_ai.evaluation.rows import work_items
 from osmosis_ai.evaluation.run import TUNNEL_RECORD, EvaluationRun
@@ -30,6 +29,7 @@ from osmosis_ai.evaluation.tunnel import Tunnel
 from osmosis_ai.evaluation.verdict import Outcome
 from osmosis_ai.evaluation.walk import Interrupted, Limits, RunOutcome, Stop, StopSwitch
 from osmosis_ai.gateway.server import Gateway
+from osmosis_ai.redaction import Redactor, ambient_secret_values
 
 if TYPE_CHECKING:
     from osmosis_ai.evaluation.projection import Projection

@@ -22,7 +22,7 @@ from osmosis_ai.errors import NotFoundError, ValidationError
 from osmosis_ai.evaluation import bootstrap
 from osmosis_ai.evaluation.artifacts import trials_name
 from osmosis_ai.evaluation.environment import RolloutEnvironment, prepare_environment, read_project
-from osmosis_ai.evaluation.redaction import Redactor
+from osmosis_ai.redaction import Redactor
 
 if TYPE_CHECKING:
     from osmosis_ai.evaluation.rollout_server import Log, ServerSpec
@@ -151,6 +151,7 @@ class RolloutHost:
             artifact_root=self._run_dir / TRIALS,
             record_path=self._run_dir / SERVER_RECORD,
             log_path=self._log_path,
+            redactor=self._redactor,
             port=port,
             admission_timeout_s=limits.deadline_s * max(1, limits.concurrency or 1),
             agent_timeout_s=limits.agent_timeout_s,

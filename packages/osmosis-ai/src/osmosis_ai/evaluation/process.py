@@ -21,9 +21,11 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from osmosis_ai.redaction import Redactor
+
 POLL_S = 0.05
 MAX_LINE = 16 * 1024
-"""Longer output lines are cut into pieces of this many bytes."""
+"""Longer output lines are cut into pieces of this many characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +188,14 @@ class Child:
     belong to anything else.
     """
 
-    def __init__(self, popen: subprocess.Popen[bytes], guard: int, on_line: Callable[[str], None]) -> None:
+    def __init__(
+        self, popen: subprocess.Popen[bytes], guard: int, on_line: Callable[[str], None], redactor: Redactor
+    ) -> None:
         self._popen = popen
         self._guard = guard
         self._on_line = on_line
-        self._partial = b""
+        self._said = redactor.stream()
+        self._partial = ""
         self._exited = asyncio.Event()
         self._drained = asyncio.Event()
         self._status: int | None = None
@@ -216,6 +221,7 @@ class Child:
         env: Mapping[str, str],
         cwd: Path | None = None,
         on_line: Callable[[str], None],
+        redactor: Redactor | None = None,
         guard_variable: str | None = None,
     ) -> Child:
         """Start `command` in a new session, stdin closed, stdout and stderr merged into `on_line`.
@@ -224,7 +230,8 @@ class Child:
             command: Program and arguments.
             env: The whole environment.
             cwd: Working directory.
-            on_line: Called in the event loop with each line, without its end.
+            on_line: Called in the event loop with each line, without its end and without secrets.
+            redactor: Knows the secrets; it sees the output before it is cut into lines, so none is in two of them.
             guard_variable: Name of an environment variable that tells the child a file descriptor which reads
                 end-of-file as soon as we are gone, however we went.
 
@@ -251,7 +258,7 @@ class Child:
             raise
         finally:
             os.close(read_end)
-        return cls(popen, write_end, on_line)
+        return cls(popen, write_end, on_line, redactor or Redactor())
 
     @property
     def pid(self) -> int:
@@ -367,21 +374,22 @@ class Child:
             data = b""
         if not data:
             self._loop.remove_reader(self._popen.stdout.fileno())
+            self._emit(self._said.finish())
             if self._partial:
-                self._emit(self._partial)
-                self._partial = b""
+                self._on_line(self._partial.rstrip("\r"))
+                self._partial = ""
             self._drained.set()
             return
-        *lines, rest = (self._partial + data).split(b"\n")
+        self._emit(self._said.feed_bytes(data))
+
+    def _emit(self, text: str) -> None:
+        *lines, rest = (self._partial + text).split("\n")
         for line in lines:
-            self._emit(line)
+            self._on_line(line.rstrip("\r"))
         while len(rest) > MAX_LINE:
-            self._emit(rest[:MAX_LINE])
+            self._on_line(rest[:MAX_LINE])
             rest = rest[MAX_LINE:]
         self._partial = rest
-
-    def _emit(self, line: bytes) -> None:
-        self._on_line(line.decode("utf-8", "replace").rstrip("\r"))
 
     def _close(self) -> None:
         assert self._popen.stdout is not None

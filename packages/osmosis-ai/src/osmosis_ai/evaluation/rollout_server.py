@@ -28,6 +28,7 @@ from osmosis_ai.evaluation.process import Child, own, write_owned
 from osmosis_ai.gateway.proxies import loopback_no_proxy
 
 if TYPE_CHECKING:
+    from osmosis_ai.redaction import Redactor
     from osmosis_ai.rollout.client import RolloutClient
 
 HEALTH_LIMIT_S = 90.0
@@ -64,6 +65,7 @@ class ServerSpec:
         artifact_root: Where the server writes trajectories and artifacts.
         record_path: server.json.
         log_path: Named in errors.
+        redactor: Takes the run's secrets out of what the server says.
         port: A fixed port, or None for one of the system's choice.
         admission_timeout_s: How long a rollout may wait to be admitted.
         agent_timeout_s: Of the agent; a server that is silent for that and `HANG_MARGIN_S` is blocked by an agent.
@@ -79,6 +81,7 @@ class ServerSpec:
     artifact_root: Path
     record_path: Path
     log_path: Path
+    redactor: Redactor
     port: int | None = None
     admission_timeout_s: float | None = None
     agent_timeout_s: float | None = None
@@ -158,6 +161,7 @@ class RolloutServer:
                 env=env,
                 cwd=spec.rollout_dir,
                 on_line=on_line,
+                redactor=spec.redactor,
                 guard_variable=bootstrap.GUARD_VARIABLE,
             )
         except OSError as error:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from osmosis_ai.evaluation.atomic import storage_error, write_atomic
 from osmosis_ai.evaluation.jsontext import printable
 from osmosis_ai.evaluation.manifest import utc_timestamp
-from osmosis_ai.evaluation.redaction import Redactor
+from osmosis_ai.redaction import Redactor
 
 logs_name = "logs.txt"
 

@@ -5,30 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-MAX_MESSAGE_CHARS = 1000
-MIN_SECRET_CHARS = 8
-REDACTED = "[REDACTED]"
+from osmosis_ai.redaction import Redactor, named_secret_values
 
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
+MAX_MESSAGE_CHARS = 1000
+
 _SPACE = re.compile(r"\s+")
 
 
 class Scrubber:
-    """Replaces the values of environment variables whose name says they are secret.
+    """Makes lines of error texts, without the values of environment variables whose name says they are secret.
 
     Args:
         environ: Variables; those whose name contains KEY, TOKEN, SECRET or PASSWORD and whose value has at least
-            eight characters are replaced.
+            eight characters are cut out.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        values = {v for k, v in environ.items() if len(v) >= MIN_SECRET_CHARS and _SECRET_NAME.search(k)}
-        self._values = sorted(values, key=len, reverse=True)
+        self._redactor = Redactor(named_secret_values(environ))
 
     def line(self, text: str) -> str:
         """The text on one line of at most 1,000 characters, secrets replaced."""
-        for value in self._values:
-            if value in text:
-                text = text.replace(value, REDACTED)
-        text = _SPACE.sub(" ", text).strip()
+        text = _SPACE.sub(" ", self._redactor.text(text)).strip()
         return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1] + "…"

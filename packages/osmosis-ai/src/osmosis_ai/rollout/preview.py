@@ -17,12 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from osmosis_ai.redaction import MARK, Redactor
 from osmosis_ai.rollout.context import ROLLOUT_PREVIEW_ROOT_ENV, RolloutContext
 from osmosis_ai.rollout.trajectory.converter import json_value, trajectory_document
 from osmosis_ai.rollout.trajectory.save import write_atomically
 from osmosis_ai.rollout.types.sample import RolloutSample
 from osmosis_ai.rollout.types.status import RolloutStatus
-from osmosis_ai.rollout.utils.errors import remove_secrets
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,6 @@ _SECRET_TEXT = re.compile(r"\b(?:sk|pk|rk|ghp|gho|xox[a-z])[-_][A-Za-z0-9_-]{16,
 _TOKEN_KEYS = frozenset(
     {"token_ids", "prompt_token_ids", "completion_token_ids", "logprobs", "top_logprobs", "output_token_logprobs"}
 )
-_REMOVED = "[removed]"
 
 
 class HasStatus(Protocol):
@@ -157,18 +156,21 @@ def _newest(sample: RolloutSample) -> tuple[list[Any], bool]:
 
 def redact(value: Any, secrets: Iterable[str | None] = ()) -> Any:
     """A copy without secrets, token ids and log-probabilities, and with long texts clipped."""
-    secrets = tuple(secrets)
+    return _shown(value, Redactor(secret for secret in secrets if secret))
+
+
+def _shown(value: Any, redactor: Redactor) -> Any:
     if isinstance(value, str):
-        text = _SECRET_TEXT.sub(_REMOVED, remove_secrets(value, secrets))
+        text = _SECRET_TEXT.sub(MARK, redactor.text(value))
         return text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + "…"
     if isinstance(value, Mapping):
         return {
-            key: _REMOVED if _SECRET_KEY.search(str(key)) and isinstance(item, str) else redact(item, secrets)
+            key: MARK if _SECRET_KEY.search(str(key)) and isinstance(item, str) else _shown(item, redactor)
             for key, item in value.items()
             if key not in _TOKEN_KEYS
         }
     if isinstance(value, (list, tuple)):
-        return [redact(item, secrets) for item in value]
+        return [_shown(item, redactor) for item in value]
     return value
 
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.evaluation.hosting import RolloutHost, sdk_mismatch
 from osmosis_ai.evaluation.pool import RolloutPool
-from osmosis_ai.evaluation.redaction import Redactor, ambient_secret_values
 from osmosis_ai.evaluation.runlog import RunLog
 from osmosis_ai.evaluation.surroundings import handle_signals, library_logs, many_open_files, variables
 from osmosis_ai.evaluation.walk import Interrupted, Limits, Stop, StopSwitch
 from osmosis_ai.gateway.server import Gateway
+from osmosis_ai.redaction import Redactor, ambient_secret_values
 
 from osmosis_trainer.engine.protocol import PolicyEngine
 from osmosis_trainer.loop.lines import Lines, read_lines

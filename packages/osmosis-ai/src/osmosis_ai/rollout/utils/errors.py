@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from osmosis_ai.redaction import Redactor
 from osmosis_ai.rollout.types.status import RolloutErrorCategory
 
 _HTTP_ERROR_CLASSES = frozenset(
@@ -25,7 +26,6 @@ TRACEBACK_LIMIT = 2000
 _EXCEPTION_LINE_LIMIT = 800
 _FINDINGS_LIMIT = 5
 _SECRET_MIN_LENGTH = 6
-_REMOVED = "[removed]"
 
 _OURS = str(Path(__file__).resolve().parents[2]) + "/"
 _LIBRARIES = {
@@ -78,10 +78,7 @@ def _findings(error: ValidationError) -> str:
 
 def remove_secrets(text: str, secrets: Iterable[str | None]) -> str:
     """The text without any of the secrets; ones shorter than six characters would only garble it."""
-    for secret in secrets:
-        if secret and len(secret) >= _SECRET_MIN_LENGTH:
-            text = text.replace(secret, _REMOVED)
-    return text
+    return Redactor(secret for secret in secrets if secret and len(secret) >= _SECRET_MIN_LENGTH).text(text)
 
 
 def traceback_tail(

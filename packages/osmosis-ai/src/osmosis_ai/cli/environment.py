@@ -35,7 +35,7 @@ def prepare_environment(env_file: str | None, platform: str | None, warn: Callab
     if found is None:
         found = _nearest_file()
     if found is not None:
-        _merge(_read(found, warn), found, without_url=platform is not None)
+        _merge(_read(found, warn), found, warn, without_url=platform is not None)
     if platform is not None:
         os.environ[PLATFORM_URL_VARIABLE] = platform
     if url := os.environ.get(PLATFORM_URL_VARIABLE):
@@ -90,10 +90,10 @@ def _read(path: Path, warn: Callable[[str, str], None]) -> dict[str, str]:
     complaints.removeHandler(collector)
     for message in unread:
         warn(f"{path}: {message}", "DOTENV_LINE_SKIPPED")
-    return {name: value for name, value in values.items() if value is not None and "\0" not in value}
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def _merge(values: Mapping[str, str], source: Path, *, without_url: bool) -> None:
+def _merge(values: Mapping[str, str], source: Path, warn: Callable[[str, str], None], *, without_url: bool) -> None:
     """Set what the process lacks; its own non-empty values win."""
     compared = [name for name in _AUTH_VARIABLES if not (without_url and name == PLATFORM_URL_VARIABLE)]
     in_process = {name: os.environ[name] for name in compared if os.environ.get(name)}
@@ -111,8 +111,11 @@ def _merge(values: Mapping[str, str], source: Path, *, without_url: bool) -> Non
                     " differs). Unset the variable, or keep the whole profile in one source."
                 )
     for name, value in values.items():
-        if not os.environ.get(name):
-            os.environ[name] = value
+        try:
+            if not os.environ.get(name):
+                os.environ[name] = value
+        except ValueError:  # NUL or "=" in it, or characters that the locale does not have
+            warn(f"{source}: the system takes no variable {name!r} with this value.", "DOTENV_LINE_SKIPPED")
 
 
 def _refuse_insecure(url: str, warn: Callable[[str, str], None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -287,7 +288,8 @@ def _results(detail: Record, summary: Mapping[str, Any]) -> Fields:
     if stats:
         shown = [(key, stats.maybe_number(key)) for key in ("mean", "std", "min", "median", "max")]
         rows.append(("Reward", " · ".join(f"{key} {reward_text(value)}" for key, value in shown if value is not None)))
-        points = sorted((int(k), v) for k, v in stats.mapping("pass_at_k").items() if str(k).isdigit() and _is_rate(v))
+        rates = {k: v for k, v in stats.mapping("pass_at_k").items() if re.fullmatch("[0-9]{1,9}", k) and _is_rate(v)}
+        points = sorted((int(k), v) for k, v in rates.items())
         if points:
             rows.append(("Pass@k", " · ".join(f"pass@{k} {rate_text(value)}" for k, value in points)))
     return Fields(rows, title="Results")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from osmosis_ai.client.transfer.download import Manifest, Outcome, Plan
     from osmosis_ai.client.transfer.layout import Layout
 
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"(\d{1,15})(?:-(\d{1,15}))?", re.ASCII)
 
 
 def check_rows(text: str) -> str:

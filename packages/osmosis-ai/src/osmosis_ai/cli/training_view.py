@@ -122,7 +122,7 @@ def checkpoint_steps(run_dir: Path) -> list[int]:
     """Steps whose adapters lie in the run, ascending."""
     found = []
     for path in (run_dir / "checkpoints").glob("*/adapter_config.json"):
-        digits = "".join(character for character in path.parent.name if character.isdigit())
+        digits = "".join(character for character in path.parent.name if character in "0123456789")
         if digits:
             found.append(int(digits))
     return sorted(found)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from osmosis_ai.errors import ValidationError
 
-_TRIAL = r"row_\d+_run_\d+"
+_TRIAL = r"row_[0-9]+_run_[0-9]+"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 

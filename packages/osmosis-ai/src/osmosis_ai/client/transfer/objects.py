@@ -136,7 +136,7 @@ class RemoteObject:
     def size(self) -> int | None:
         """Its length in bytes, where the store says it and does not compress."""
         length = self._reply.headers.get("Content-Length", "")
-        return int(length) if length.isdigit() and not self._reply.headers.get("Content-Encoding") else None
+        return int(length) if re.fullmatch("[0-9]{1,18}", length) and not self._reply.headers.get("Content-Encoding") else None
 
     def save(
         self,

@@ -71,6 +71,15 @@ def test_parquet_is_served_as_it_is_and_not_copied(ada):
     assert dataset["data_preview"][0]["bytes"] == "AP8="
 
 
+def test_names_and_cells_that_databases_do_not_take_are_shown_with_a_mark(ada):
+    dataset = ada.uploaded(_parquet([{**row, "x\0y": "a\0b"} for row in PROMPTS]), extension="parquet")
+    assert dataset["status"] == "uploaded", dataset["error_message"]
+    told = ada.call("GET", f"/api/v1/workspaces/lab/datasets/{dataset['id']}/statistics").json()
+    names = [column["name"] for column in told["column_statistics"]["columns"]]
+    assert names == ["user_prompt", "ground_truth", "x\ufffdy"]
+    assert dataset["data_preview"][0]["x\ufffdy"] == "a\ufffdb"
+
+
 def test_long_cells_are_cut_in_the_preview_only(ada):
     dataset = ada.uploaded(_jsonl([{**row, "text": "x" * 10_000} for row in PROMPTS]))
     assert dataset["data_preview"][0]["text"] == "x" * 2000 + "…"

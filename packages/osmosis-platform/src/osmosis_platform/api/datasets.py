@@ -16,6 +16,7 @@ from osmosis_platform.blobs.store import Upload
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.audit import AuditRepository
 from osmosis_platform.db.repositories.datasets import Dataset, DatasetRepository, new_dataset_id
+from osmosis_platform.db.repositories.workspaces import WorkspaceRepository
 from osmosis_platform.domain.dataset import IN_WORK, DatasetStatus, check_name, check_size
 from osmosis_platform.domain.permissions import Action
 from osmosis_platform.errors import InvalidRequestError, MissingError, TakenError
@@ -57,6 +58,7 @@ async def begin(
     upload = await anyio.to_thread.run_sync(lambda: services.blobs.begin_upload(key, size_bytes=size_bytes))
 
     def add(work: UnitOfWork) -> Dataset:
+        WorkspaceRepository(work).lock(scope.workspace_id)  # two that begin at once must not both fit the quota
         replaced = _may_begin(work, scope, name, size_bytes=size_bytes, overwrite_id=overwrite_id)
         repository = DatasetRepository(work)
         added = repository.add(
@@ -70,7 +72,7 @@ async def begin(
             replaces_id=replaced,
             created_by=scope.actor.user_id,
         )
-        if not added:  # between the two statements, on PostgreSQL
+        if not added:
             raise _taken(name, repository.holder(scope.workspace_id, name))
         _audit(work, scope, "dataset.create", dataset_id, name=name, size_bytes=size_bytes, overwrites=replaced)
         return _there(repository.get(scope.workspace_id, dataset_id), dataset_id)
@@ -124,6 +126,7 @@ async def complete(
     info = await anyio.to_thread.run_sync(services.blobs.complete_upload, key, upload, parts)
 
     def finish(work: UnitOfWork) -> Dataset:
+        WorkspaceRepository(work).lock(scope.workspace_id)  # two that overwrite one dataset come one after the other
         repository = DatasetRepository(work)
         values: dict[str, Any] = {"upload": None, "original_sha256": info.sha256}
         if repository.move(scope.workspace_id, dataset.id, (DatasetStatus.UPLOADING,), DatasetStatus.PENDING, **values):
@@ -194,6 +197,7 @@ async def rename(services: Services, scope: WorkspaceScope, name_or_id: str, nam
         raise
 
     def change(work: UnitOfWork) -> Dataset:
+        WorkspaceRepository(work).lock(scope.workspace_id)
         repository = DatasetRepository(work)
         dataset = _there(repository.find(scope.workspace_id, name_or_id), name_or_id)
         if dataset.live_name is None:
@@ -215,6 +219,7 @@ async def delete(services: Services, scope: WorkspaceScope, name_or_id: str) -> 
     """
 
     def remove(work: UnitOfWork) -> Dataset:
+        WorkspaceRepository(work).lock(scope.workspace_id)
         repository = DatasetRepository(work)
         dataset = _there(repository.find(scope.workspace_id, name_or_id), name_or_id)
         scope.require(Action.DATASETS_DELETE, owner_id=dataset.created_by)

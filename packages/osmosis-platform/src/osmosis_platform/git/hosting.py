@@ -78,6 +78,7 @@ def create_hosted(
     """
     name = hosted_name(workspace_name)
     candidate, count, index = name, 1, RepositoryIndex(work)
+    index.lock_names()
     while index.identity_is_hosted(f"{candidate}/{candidate}".lower()):
         count += 1
         candidate = f"{name}-{count}"

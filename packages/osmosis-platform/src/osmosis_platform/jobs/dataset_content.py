@@ -68,7 +68,8 @@ class Content:
 
     def statistics(self) -> dict[str, Any]:
         """The statistics of the first columns."""
-        told = [{"name": name, **column.to_json()} for name, column in list(self.columns.items())[:COLUMNS_TOLD]]
+        some = list(self.columns.items())[:COLUMNS_TOLD]
+        told = [{"name": _clean(name), **column.to_json()} for name, column in some]
         return {"column_count": len(self.columns), "columns": told}
 
 

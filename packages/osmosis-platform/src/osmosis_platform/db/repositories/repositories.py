@@ -213,8 +213,14 @@ class RepositoryIndex:
         row = self._work.execute(query).mappings().one_or_none()
         return None if row is None else Repository(**row)
 
+    def lock_names(self) -> None:
+        """Lets others who choose a hosted repository's name wait until this transaction ends."""
+        if self._work.dialect == "postgresql":  # SQLite has one writer anyway
+            key = sa.func.hashtextextended("names of hosted repositories", 0)
+            self._work.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
+
     def identity_is_hosted(self, identity: str) -> bool:
-        """Whether this platform hosts a repository of that identity already."""
+        """Whether this platform hosts a repository of that identity already; `lock_names` first."""
         query = (
             sa.select(sa.literal(1))
             .select_from(repositories)

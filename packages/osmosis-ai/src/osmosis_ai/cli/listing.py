@@ -73,7 +73,9 @@ def naming(command: str) -> Generator[None]:
     try:
         yield
     except NotFoundError as error:
-        if not str(error.details.get("platform_code") or "").startswith(("GIT_", "WORKSPACE_")):
+        from osmosis_ai.client.refusals import looked_for
+
+        if looked_for(error) and command not in error.message:
             error.message += f"\nSee the names: {command}"
         raise
 

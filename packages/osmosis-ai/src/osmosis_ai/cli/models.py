@@ -169,6 +169,7 @@ def show_model(invocation: Invocation, name: str) -> DetailResult:
         NotFoundError: Neither is called so.
         OsmosisError: No scope, no login, or the platform's error.
     """
+    from osmosis_ai.client.refusals import looked_for
     from osmosis_ai.client.scope import resolve_scope
     from osmosis_ai.client.session import open_client, segment
     from osmosis_ai.client.wire import Record
@@ -181,12 +182,15 @@ def show_model(invocation: Invocation, name: str) -> DetailResult:
                 with working(f'Fetching LoRA model "{name}"...'):
                     found = Record(client.get(f"/models/{segment(name)}"), "LoRA model")
                 return _show_lora(found, scope)
-            except NotFoundError:
-                pass
+            except NotFoundError as error:
+                if not looked_for(error):
+                    raise
         try:
             with working(f'Fetching base model "{name}"...'):
                 found = Record(client.get(f"/models/base/{segment(name)}"), "base model")
-        except NotFoundError:
+        except NotFoundError as error:
+            if not looked_for(error):
+                raise
             raise NotFoundError(f"Model not found: {name}\nSee the names: osmosis model list") from None
     return _show_base(found, scope)
 

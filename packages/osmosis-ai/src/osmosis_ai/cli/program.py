@@ -83,6 +83,8 @@ def _fail(error: Exception, output: Output, command: str, program: str) -> int:
         case click.UsageError():
             known = UsageError(error.format_message())
             hint = f"Try '{error.ctx.command_path if error.ctx else program} --help'."
+            if isinstance(error, click.NoSuchOption) and error.option_name in VALUE_OPTIONS:
+                known.message += f" It is an option of {program} itself: {program} {error.option_name} ... {command}"
         case click.ClickException():
             known = UsageError(error.format_message())
         case ModuleNotFoundError() if extra := _MISSING_EXTRA.search(str(error)):

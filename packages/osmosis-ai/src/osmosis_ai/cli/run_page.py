@@ -58,16 +58,20 @@ def open_run(invocation: Invocation, name: str, kind: RunKind | None, *, only_pr
 
 
 def _find(client: PlatformClient, name: str, kinds: tuple[RunKind, ...], base: Path) -> dict[str, Any]:
+    from osmosis_ai.client.refusals import SCOPE_CODES, looked_for
     from osmosis_ai.client.session import segment
     from osmosis_ai.client.wire import Record
 
+    unserved: list[NotFoundError] = []
     for kind in kinds:
         path, key = _PLACES[kind]
         try:
             reply = Record(client.get(f"{path}/{segment(name)}"), "run")
         except NotFoundError as error:
-            if str(error.details.get("platform_code") or "").startswith(("GIT_", "WORKSPACE_")):
-                raise  # the repository is not connected; the run was not even looked for
+            if error.details.get("platform_code") in SCOPE_CODES:
+                raise
+            if not looked_for(error):
+                unserved.append(error)
             continue
         run = reply.maybe_record(key) or reply
         url = run.maybe_text("platform_url") or reply.maybe_text("platform_url")
@@ -79,6 +83,8 @@ def _find(client: PlatformClient, name: str, kinds: tuple[RunKind, ...], base: P
             f"The run {name} lies here and is not on the platform. Read it: osmosis eval view {name}\n"
             f"Publish it: osmosis eval upload {name}"
         )
+    if len(unserved) == len(kinds):
+        raise unserved[0]
     lists = " or ".join(f"osmosis {words} list" for words in _words(kinds))
     raise NotFoundError(f"There is no run {name} on the platform. See the names: {lists}")
 

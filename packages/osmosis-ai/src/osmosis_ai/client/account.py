@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from osmosis_ai.client.http import failure_text, httpx_module, make_client
+from osmosis_ai.client.http import failure_text, httpx_module, make_client, unreachable
 from osmosis_ai.client.logins import Login, User, parse_time
 from osmosis_ai.client.redaction import redact_error
 from osmosis_ai.client.refusals import auth_refusal, refusal, upgrade_required
@@ -155,7 +155,7 @@ def _verified(client: httpx.Client, credential: Credential, headers: Mapping[str
     try:
         reply = client.get(url, headers={**base_headers(), **headers}, timeout=TIMEOUT_S, follow_redirects=True)
     except (httpx_module().HTTPError, httpx_module().InvalidURL) as error:
-        raise PlatformError(f"Cannot reach the platform at {credential.platform_url}: {failure_text(error)}.") from None
+        raise unreachable(credential.platform_url, error) from None
     body = object_of(reply)
     environment_token = credential.effective_source == "environment"
     if reply.is_success:

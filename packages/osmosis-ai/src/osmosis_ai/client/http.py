@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from osmosis_ai.client.address import is_loopback
 from osmosis_ai.consts import PACKAGE_VERSION
+from osmosis_ai.errors import PlatformError
 
 if TYPE_CHECKING:
     import ssl
@@ -47,6 +48,14 @@ def make_client(url: str, *, connections: int = 10) -> httpx.Client:
         trust_env=not is_loopback(parts.hostname or ""),
         headers={"User-Agent": USER_AGENT},
         limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+    )
+
+
+def unreachable(platform_url: str, error: Exception) -> PlatformError:
+    """What to raise when the platform gave no reply."""
+    return PlatformError(
+        f"Cannot reach the platform at {platform_url}: {failure_text(error)}. Check the network, and the address"
+        " (--platform, OSMOSIS_PLATFORM_URL, or a .env file)."
     )
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from osmosis_ai.client import logins
 from osmosis_ai.client.account import Account, base_headers, object_of, read_account, revoke, verify
 from osmosis_ai.client.credentials import Credential, require_sendable
-from osmosis_ai.client.http import failure_text, httpx_module, make_client
+from osmosis_ai.client.http import httpx_module, make_client, unreachable
 from osmosis_ai.client.refusals import refusal, upgrade_required
 from osmosis_ai.client.session import API_PREFIX, warn_of_version
 from osmosis_ai.client.wire import Record
@@ -80,7 +80,14 @@ def login_with_token(
     """
     mode = _ready(os.environ if environ is None else environ)
     require_sendable(token, "The value of --token")
-    account = verify(Credential(token, platform_url, "file"), warn=warn)
+    try:
+        account = verify(Credential(token, platform_url, "file"), warn=warn)
+    except AuthRequiredError as error:
+        error.message = (
+            f"{platform_url} does not accept the token of --token: it is mistyped, expired, revoked or of another"
+            " platform. Nothing was saved. Make a new token on that platform, or log in without --token."
+        )
+        raise
     return account, _store(account, platform_url, token, mode, warn)
 
 
@@ -290,7 +297,7 @@ def _post(client: httpx.Client, platform_url: str, path: str, body: Mapping[str,
     try:
         reply = _send(client, platform_url, path, body, _POLL_TIMEOUT_S)
     except httpx_module().TimeoutException as error:
-        raise PlatformError(f"Cannot reach the platform at {platform_url}: {failure_text(error)}.") from None
+        raise unreachable(platform_url, error) from None
     if not reply.is_success:
         raise _refused(reply)
     warn_of_version(reply.headers, warn)
@@ -309,7 +316,7 @@ def _send(
     except httpx.TimeoutException:
         raise
     except httpx.HTTPError as error:
-        raise PlatformError(f"Cannot reach the platform at {platform_url}: {failure_text(error)}.") from None
+        raise unreachable(platform_url, error) from None
 
 
 def _poll(

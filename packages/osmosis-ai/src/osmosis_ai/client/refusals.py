@@ -47,6 +47,9 @@ _SCOPE_TEXTS = {
     " Check --workspace (`osmosis workspace list` shows the names) and the account (`osmosis auth whoami`).",
 }
 _SCOPE_TEXTS["GIT_SCOPE_HEADER_REQUIRED"] = _SCOPE_TEXTS["GIT_SCOPE_REQUIRED"]
+SCOPE_CODES = frozenset(_SCOPE_TEXTS)
+"""Refusals of the workspace that a request names."""
+
 _DEPLOYMENT_CONFLICT = (
     "The platform is being deployed and blocks this request for a short time. Run the command again in a minute; if it"
     " goes on, contact the platform's operators."
@@ -92,6 +95,12 @@ def refusal(status: int, body: Mapping[str, Any], text: str, *, environment_toke
         case 429:
             return RateLimitedError(message, details=details)
     return PlatformError(message, details=details)
+
+
+def looked_for(error: NotFoundError) -> bool:
+    """Whether the platform looked for the thing at all: it knows the workspace, and serves things of this kind."""
+    code = _text(error.details.get("platform_code"))
+    return code != "NOT_SERVED" and code not in SCOPE_CODES
 
 
 def auth_refusal(body: Mapping[str, Any], *, environment_token: bool) -> OsmosisError:

@@ -30,6 +30,9 @@ class GitScope:
     remote_url: str
     work_tree: Path
 
+    def __str__(self) -> str:
+        return f"the repository '{self.identity}'"
+
     def headers(self) -> dict[str, str]:
         """The one scope header of a request."""
         return {GIT_HEADER: self.identity}
@@ -58,6 +61,9 @@ class WorkspaceScope:
 
     name: str
     work_tree: Path | None = None
+
+    def __str__(self) -> str:
+        return f"the workspace '{self.name}'"
 
     def headers(self) -> dict[str, str]:
         """The one scope header of a request."""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlencode
 
 from osmosis_ai.client.credentials import Credential, resolve_credential
-from osmosis_ai.client.http import failure_text, httpx_module, make_client
+from osmosis_ai.client.http import httpx_module, make_client, unreachable
 from osmosis_ai.client.redaction import redact_error
-from osmosis_ai.client.refusals import RENAMED_REPOSITORY_CODES, refusal
+from osmosis_ai.client.refusals import RENAMED_REPOSITORY_CODES, SCOPE_CODES, refusal
 from osmosis_ai.client.wire import Record, parse_json
 from osmosis_ai.consts import PACKAGE_VERSION
 from osmosis_ai.errors import OsmosisError, PlatformError, ValidationError
@@ -300,9 +300,11 @@ class PlatformClient:
         return value
 
     def _explain(self, error: OsmosisError) -> OsmosisError:
-        """Say so when the repository was renamed, where that may be the reason."""
+        """Say what the request was about where that was refused, and when the repository may have been renamed."""
         from osmosis_ai.client.scope import GitScope
 
+        if self.scope is not None and error.details.get("platform_code") in SCOPE_CODES:
+            error.message += f" The request was for {self.scope}."
         if error.details.get("platform_code") in RENAMED_REPOSITORY_CODES and isinstance(self.scope, GitScope):
             from osmosis_ai.client.renames import rename_hint
 
@@ -310,7 +312,7 @@ class PlatformClient:
         return error
 
     def _unreachable(self, error: Exception) -> OsmosisError:
-        return PlatformError(f"Cannot reach the platform at {self.platform_url}: {failure_text(error)}.")
+        return unreachable(self.platform_url, error)
 
 
 _warned: set[str] = set()

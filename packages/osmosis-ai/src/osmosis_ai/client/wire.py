@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from osmosis_ai.errors import PlatformError
+
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 class Record:
@@ -161,12 +164,24 @@ class Record:
 def parse_json(text: str) -> Any:
     """A JSON text as a value that can be written as JSON again; None when it is no JSON.
 
-    Numbers that are not finite become null.
+    Numbers that are not finite become null, halves of surrogate pairs the replacement character.
     """
     try:
-        return json.loads(text, parse_constant=_no_number, parse_float=_finite_float)
+        value = json.loads(text, parse_constant=_no_number, parse_float=_finite_float)
+        return _whole_text(value) if "\\ud" in text.lower() else value
     except (ValueError, RecursionError):
         return None
+
+
+def _whole_text(value: Any) -> Any:
+    """A JSON value whose texts can be written as UTF-8: an escape such as backslash ud800 alone is no character."""
+    if isinstance(value, str):
+        return _HALF_CHARACTER.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {_whole_text(key): _whole_text(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole_text(item) for item in value]
+    return value
 
 
 def _no_number(_text: str) -> None:

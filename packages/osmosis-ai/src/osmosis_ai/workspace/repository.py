@@ -73,8 +73,9 @@ def find_work_tree(start: Path | None = None) -> Path:
         raise WorkspaceRequiredError(f"git did not answer ({error}). {remedy}") from None
     if answer.returncode != 0 or not answer.stdout.strip():
         reason = answer.stderr.strip().splitlines()
-        known = not reason or "not a git repository" in answer.stderr
-        here = f"{start or Path.cwd()} is in no Git repository; if it is your workspace, run `git init` in its root."
+        known = not reason or "not a git repository (or any" in answer.stderr
+        place = Path.cwd() / (start or "")
+        here = f"{place} is in no Git repository; if it is your workspace, run `git init` in its root."
         raise WorkspaceRequiredError(f"{remedy}\n{here}" if known else f"{remedy}\n  git says: {reason[0]}")
     return Path(answer.stdout.rstrip("\n"))
 
@@ -107,15 +108,27 @@ def read_origin(work_tree: Path, *, any_host: bool = False) -> Origin:
     answer = _ask(work_tree, "config", "--get", "remote.origin.url")
     if not answer:
         raise ValidationError(
-            "Set `origin` to the Platform-connected repository, or clone the repository from Platform."
+            f"The repository {work_tree} has no remote `origin`, so its workspace is not known. Set it to the repository"
+            " that the workspace is connected to (git remote add origin URL), or name the workspace: osmosis --workspace"
+            " NAME ... (not for commands that work on files of the repository)."
         )
     try:
         return parse_origin(answer, any_host=any_host)
-    except ValidationError:
+    except ValidationError as error:
         written_out = _ask(work_tree, "remote", "get-url", "origin")  # a short form of the user's, by url.*.insteadOf
-        if not written_out or written_out == answer:
-            raise
-        return parse_origin(written_out, any_host=any_host)
+        if written_out and written_out != answer:
+            return parse_origin(written_out, any_host=any_host)
+        raise ValidationError(f"{error.message}\n  {work_tree} has the origin {_without_login(answer)}") from None
+
+
+def _without_login(url: str) -> str:
+    """A remote that may be shown: without user, password and query; only its beginning where these cannot be told."""
+    scheme, separator, rest = url.rpartition("://")
+    authority, slash, path = rest.partition("/")
+    shown = authority.rpartition("@")[2] + slash + re.split(r"[?#]", path)[0]
+    if "@" in shown:
+        shown = "..."
+    return repr(f"{scheme}{separator}{shown}")
 
 
 def has_origin(work_tree: Path) -> bool:
@@ -159,7 +172,10 @@ def parse_origin(url: str, *, any_host: bool = False) -> Origin:
     if scheme not in (("https", "ssh", "git") if on_github or not any_host else _SCHEMES) or not host:
         raise ValidationError("Git remote URL must be an https, ssh or git URL of a host; see `git remote -v`.")
     if not on_github and not any_host:
-        raise ValidationError("Git remote URL must be hosted on github.com.")
+        raise ValidationError(
+            "Git remote URL must be hosted on github.com, which is what the platform connects. Set `origin` to such a"
+            " repository, or choose a platform that hosts others (OSMOSIS_PLATFORM_URL or --platform)."
+        )
     if re.search(r"%2f|%5c|\\", path, re.IGNORECASE):
         raise ValidationError("Git remote URL must not hold encoded or backward slashes.")
     repository = unquote(path.strip("/")).removesuffix(".git")

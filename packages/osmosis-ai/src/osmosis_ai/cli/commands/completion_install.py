@@ -26,8 +26,8 @@ def command(shell: str | None) -> OperationResult:
     """
     chosen = shell or Path(os.environ.get("SHELL", "")).name
     if chosen not in SHELLS:
-        named = f"'{chosen}' from $SHELL" if chosen else "no shell in $SHELL"
-        raise ValidationError(f"Cannot set up completion for {named}; choose one: --shell {'|'.join(SHELLS)}.")
+        problem = f"$SHELL names '{chosen}', which has no completion here" if chosen else "$SHELL names no shell"
+        raise ValidationError(f"{problem}; choose one: osmosis completion install --shell {'|'.join(SHELLS)}")
     home = Path(os.environ.get("HOME") or Path.home())
     config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
     if chosen == "fish":

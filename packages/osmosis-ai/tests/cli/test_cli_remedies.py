@@ -1,0 +1,114 @@
+"""What a newcomer meets first: each error names the thing, the place and the remedy, and nothing that is secret."""
+
+from pathlib import Path
+
+import pytest
+from osmosis_cli import environment, make_workspace, osmosis
+from stub_api import Answer, StubApi
+
+
+def test_a_root_option_after_the_command_is_told_its_place(tmp_path: Path):
+    done = osmosis("--json", "dataset", "list", "--platform", "http://x", cwd=tmp_path)
+    assert done.status == 2
+    assert "osmosis --platform ... dataset list" in done.error["message"]
+    done = osmosis("secret", "list", "--workspace=lab", cwd=tmp_path)
+    assert "osmosis --workspace ... secret list" in done.stderr
+
+
+def test_a_repository_without_origin_is_named_with_both_ways_out(tmp_path: Path):
+    work = make_workspace(tmp_path / "w", origin=None)
+    message = osmosis("--json", "dataset", "list", cwd=work).error["message"]
+    assert str(work) in message
+    assert "git remote add origin" in message
+    assert "--workspace NAME" in message
+
+
+@pytest.mark.parametrize(
+    ("origin", "shown"),
+    [
+        ("https://ada:hunter2@gitlab.com/a/b.git?x=hunter2", "https://gitlab.com/a/b.git"),
+        ("https://ada:hun/ter2@gitlab.com/a/b.git", "https://..."),
+        ("git@gitlab.com:a/b.git", "gitlab.com:a/b.git"),
+        ("/srv/git/b.git", "/srv/git/b.git"),
+    ],
+)
+def test_an_unsuitable_origin_is_shown_without_its_login(tmp_path: Path, origin: str, shown: str):
+    work = make_workspace(tmp_path / "w", origin=origin)
+    message = osmosis("--json", "dataset", "list", cwd=work).error["message"]
+    assert f"{work} has the origin '{shown}'" in message
+    assert "ter2" not in message
+
+
+def test_a_git_folder_that_leads_nowhere_is_not_called_no_repository(tmp_path: Path):
+    (tmp_path / ".git").write_text("gitdir: /nowhere\n")
+    message = osmosis("--json", "dataset", "list", cwd=tmp_path).error["message"]
+    assert "not a git repository: /nowhere" in message
+    assert "git init" not in message
+
+
+def test_doctor_names_the_folder_that_is_in_no_repository(tmp_path: Path):
+    assert f"{tmp_path} is in no Git repository" in osmosis("--json", "doctor", cwd=tmp_path).error["message"]
+
+
+def test_a_platform_that_does_not_answer_says_where_its_address_comes_from(tmp_path: Path):
+    env = environment(tmp_path, OSMOSIS_TOKEN="tok", OSMOSIS_TOKEN_PLATFORM_URL="http://127.0.0.1:9")
+    for command in (("auth", "whoami"), ("--workspace", "lab", "dataset", "list")):
+        error = osmosis("--json", "--platform", "http://127.0.0.1:9", *command, cwd=tmp_path, env=env).error
+        assert "OSMOSIS_PLATFORM_URL" in error["message"]
+
+
+def test_completion_without_a_shell_says_the_command(tmp_path: Path):
+    message = osmosis("--json", "completion", "install", cwd=tmp_path).error["message"]
+    assert "osmosis completion install --shell bash|zsh|fish" in message
+
+
+def test_half_a_character_from_the_platform_is_replaced(tmp_path: Path):
+    account = {"user": {"id": "u", "email": "a\ud800da@example.com", "name": None}, "token_id": "t"}
+    with StubApi({"GET /api/cli/verify": Answer(account)}) as stub:
+        env = environment(tmp_path, OSMOSIS_PLATFORM_URL=stub.url, OSMOSIS_TOKEN_STORE="file")
+        done = osmosis("--plain", "auth", "login", "--token", "pat-1", cwd=tmp_path, env=env)
+    assert done.status == 0
+    assert "a\ufffdda@example.com" in done.stdout + done.stderr
+    assert "pat-1" in (tmp_path / ".config/osmosis/credentials.json").read_text()
+
+
+def test_a_token_that_is_not_accepted_is_not_called_a_saved_login(tmp_path: Path):
+    with StubApi({"GET /api/cli/verify": Answer({"code": "TOKEN_INVALID"}, 401)}) as stub:
+        env = environment(tmp_path, OSMOSIS_PLATFORM_URL=stub.url)
+        error = osmosis("--json", "auth", "login", "--token", "pat-1", cwd=tmp_path, env=env).error
+        url = stub.url
+    assert error["code"] == "AUTH_REQUIRED"
+    assert f"{url} does not accept the token of --token" in error["message"]
+    assert "pat-1" not in error["message"]
+
+
+def test_a_workspace_that_is_refused_is_named(tmp_path: Path):
+    refused = Answer({"error": "x", "code": "WORKSPACE_SCOPE_HEADER_ACCESS_DENIED"}, 403)
+    with StubApi({"GET /api/cli/datasets": refused}) as stub:
+        env = environment(tmp_path, **stub.environment())
+        error = osmosis("--json", "--workspace", "nope", "dataset", "list", cwd=tmp_path, env=env).error
+    assert "the workspace 'nope'" in error["message"]
+
+
+@pytest.mark.parametrize("code", ["NOT_SERVED", "GIT_REPOSITORY_NOT_CONNECTED"])
+@pytest.mark.parametrize(
+    "command", [("open", "x"), ("model", "info", "x"), ("model", "info", "a/x"), ("eval", "info", "x")]
+)
+def test_what_was_never_looked_for_is_not_called_missing(tmp_path: Path, command: tuple[str, ...], code: str):
+    work = make_workspace(tmp_path / "w")
+    with StubApi() as stub:
+        stub.answer = lambda asked: Answer({"error": "not here yet", "code": code}, 404)  # ty: ignore[invalid-assignment]
+        done = osmosis("--json", *command, cwd=work, env=environment(tmp_path, **stub.environment()))
+    message = done.error["message"]
+    assert ("not here yet" in message) == (code == "NOT_SERVED")
+    assert "See the names" not in message
+    assert "not found" not in message
+    assert "There is no run" not in message
+
+
+def test_a_remedy_that_the_platform_gives_is_not_given_twice(tmp_path: Path):
+    said = "There is no dataset 'x'. `osmosis dataset list` shows what there is."
+    with StubApi({"GET /api/cli/datasets/x": Answer({"error": said, "code": "NOT_FOUND"}, 404)}) as stub:
+        env = environment(tmp_path, **stub.environment())
+        done = osmosis("--json", "--workspace", "lab", "dataset", "info", "x", cwd=tmp_path, env=env)
+    assert done.error["message"].count("osmosis dataset list") == 1

@@ -65,7 +65,7 @@ class Settings(BaseSettings):
     )
 
     max_dataset_bytes: int = Field(5 << 30, ge=1, description="Largest dataset file.")
-    max_body_bytes: int = Field(8 << 20, ge=1024, description="Largest JSON body.")
+    max_body_bytes: int = Field(2 << 20, ge=1024, description="Largest JSON body.")
     max_push_bytes: int = Field(2 << 30, ge=1024, description="Largest pack of one git push or fetch.")
     git_processes: int = Field(8, ge=1, le=256, description="Git processes that serve clients at a time.")
     git_poll_s: int = Field(300, ge=10, description="How often connected remotes are polled.")

@@ -1,8 +1,11 @@
 """Requests that are not to be served: bodies without a length over the limit, forms from nowhere, later families."""
 
+import json
+
 import pytest
 from fastapi.testclient import TestClient
 from osmosis_platform.api.app import create_app
+from platform_people import People
 
 
 @pytest.fixture
@@ -33,3 +36,12 @@ def test_a_family_that_is_not_served_yet_is_named(client, family):
     answer = client.get(f"/api/cli/{family}")
     assert (answer.status_code, answer.json()["code"]) == (404, "NOT_SERVED")
     assert "does not serve" in answer.json()["message"]
+
+
+@pytest.mark.parametrize("path", ["/api/v1/workspaces", "/api/v1/tokens"])
+def test_a_body_of_countless_fields_is_one_finding(services, path):
+    ada = People(services).make("ada")
+    answer = ada.call("POST", path, {f"k{at}": 1 for at in range(10_000)})
+    assert answer.status_code == 400
+    assert [one["message"] for one in answer.json()["issues"]] == ["the body has 10000 fields; at most 50 are read"]
+    assert len(json.dumps(answer.json())) < 1000

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, Field, SecretStr
 
+from osmosis_platform.api.bodies import StrictBody
 from osmosis_platform.api.scope import ServicesDep, allowed_caller
 from osmosis_platform.api.segments import Segment
 from osmosis_platform.clock import wire_time
@@ -42,18 +43,14 @@ class AccountView(BaseModel):
     created_at: str | None
 
 
-class AccountChange(BaseModel):
+class AccountChange(StrictBody):
     """What can be changed of an account."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str | None = Field(max_length=200, description="As others see it; null or blank for none.")
 
 
-class PasswordChange(BaseModel):
+class PasswordChange(StrictBody):
     """A new password, with the current one of who has one."""
-
-    model_config = ConfigDict(extra="forbid")
 
     current: SecretStr | None = Field(None, max_length=2000)
     password: SecretStr = Field(max_length=2000, description="10 to 1,024 characters.")
@@ -121,6 +118,12 @@ async def list_sessions(services: ServicesDep, actor: Reader) -> SessionList:
     )
 
 
+@router.delete("/sessions", status_code=204)
+async def close_other_sessions(services: ServicesDep, actor: Writer) -> None:
+    """Signs every browser out but the one that asks."""
+    await services.database.writing(lambda work: close_others(work, actor))
+
+
 @router.delete("/sessions/{session_id}", status_code=204)
 async def close_session(services: ServicesDep, actor: Writer, session_id: Segment) -> None:
     """Signs one browser out."""
@@ -131,6 +134,12 @@ async def close_session(services: ServicesDep, actor: Writer, session_id: Segmen
         AuditRepository(work).record(None, actor, "session.close", "session", session_id, {})
 
     await services.database.writing(close)
+
+
+def close_others(work: UnitOfWork, actor: Actor) -> None:
+    """Signs every browser of the caller out but the one at hand; tokens go on."""
+    closed = SessionRepository(work).close_all(actor.user_id, except_id=actor.session_id)
+    AuditRepository(work).record(None, actor, "session.close_others", "user", actor.user_id, {"sessions": closed})
 
 
 def rename_person(work: UnitOfWork, actor: Actor, name: str | None) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, Field, SecretStr
 
+from osmosis_platform.api.bodies import StrictBody
 from osmosis_platform.api.scope import ServicesDep, WorkspaceScope, allowed_caller, allowed_here
 from osmosis_platform.api.segments import Segment
 from osmosis_platform.clock import wire_time
@@ -39,10 +40,8 @@ class InvitationList(BaseModel):
     invitations: list[InvitationView]
 
 
-class NewInvitation(BaseModel):
+class NewInvitation(StrictBody):
     """An invitation to make."""
-
-    model_config = ConfigDict(extra="forbid")
 
     role: Role = Role.MEMBER
     email: str | None = Field(None, max_length=254)
@@ -59,10 +58,8 @@ class MadeInvitation(BaseModel):
     expires_at: str | None
 
 
-class Acceptance(BaseModel):
+class Acceptance(StrictBody):
     """The end of an invitation's link."""
-
-    model_config = ConfigDict(extra="forbid")
 
     secret: SecretStr = Field(max_length=300)
 

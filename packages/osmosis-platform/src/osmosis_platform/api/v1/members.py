@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
+from osmosis_platform.api.bodies import StrictBody
 from osmosis_platform.api.scope import ServicesDep, WorkspaceScope, allowed_here
 from osmosis_platform.api.segments import Segment
 from osmosis_platform.clock import wire_time
@@ -35,10 +36,8 @@ class MemberList(BaseModel):
     members: list[MemberView]
 
 
-class RoleChange(BaseModel):
+class RoleChange(StrictBody):
     """Another role."""
-
-    model_config = ConfigDict(extra="forbid")
 
     role: Role
 

@@ -7,8 +7,9 @@ from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
+from osmosis_platform.api.bodies import StrictBody
 from osmosis_platform.api.scope import ServicesDep, allowed_caller
 from osmosis_platform.api.segments import Segment
 from osmosis_platform.clock import wire_time
@@ -46,10 +47,8 @@ class TokenList(BaseModel):
     tokens: list[TokenView]
 
 
-class NewToken(BaseModel):
+class NewToken(StrictBody):
     """A token to make."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str = Field(min_length=1, max_length=100)
     scopes: list[str] = Field(default=[ALL_SCOPES], max_length=100)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
+from osmosis_platform.api.bodies import StrictBody
 from osmosis_platform.api.scope import ServicesDep, WorkspaceScope, allowed_caller, allowed_here
 from osmosis_platform.clock import wire_time
 from osmosis_platform.db.database import UnitOfWork
@@ -50,28 +51,22 @@ class WorkspaceList(BaseModel):
     workspaces: list[SeenView]
 
 
-class NewWorkspace(BaseModel):
+class NewWorkspace(StrictBody):
     """A workspace to make."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str = Field(min_length=1, max_length=100)
     timezone: str = Field("UTC", max_length=100, description="Such as Europe/Berlin.")
 
 
-class WorkspaceChange(BaseModel):
+class WorkspaceChange(StrictBody):
     """What can be changed of a workspace."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str | None = Field(None, max_length=100)
     timezone: str | None = Field(None, max_length=100)
 
 
-class Confirmation(BaseModel):
+class Confirmation(StrictBody):
     """The workspace's name, written by whoever means it."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str = Field(max_length=100)
 

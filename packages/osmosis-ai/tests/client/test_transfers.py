@@ -430,9 +430,10 @@ def test_redirects_lead_to_private_places_only(tmp_path):
         stub.routes["GET /start"] = Answer(status=302, headers={"Location": "/end"})
         stub.routes["GET /leak"] = Answer(status=302, headers={"Location": "http://192.0.2.1/x"})
         stub.routes["GET /loop"] = Answer(status=302, headers={"Location": "/loop"})
+        stub.routes["GET /nowhere"] = Answer(status=302, headers={"Location": "http://[bad"})
         with open_object(f"{stub.url}/start") as found:
             assert found.save(tmp_path / "x", size=1) == 1
-        for path in ("/leak", "/loop"):
+        for path in ("/leak", "/loop", "/nowhere"):
             with pytest.raises(PlatformError), open_object(stub.url + path):
                 pass
     assert stub.calls.count("GET /loop") == 21

@@ -136,7 +136,11 @@ class RemoteObject:
     def size(self) -> int | None:
         """Its length in bytes, where the store says it and does not compress."""
         length = self._reply.headers.get("Content-Length", "")
-        return int(length) if re.fullmatch("[0-9]{1,18}", length) and not self._reply.headers.get("Content-Encoding") else None
+        return (
+            int(length)
+            if re.fullmatch("[0-9]{1,18}", length) and not self._reply.headers.get("Content-Encoding")
+            else None
+        )
 
     def save(
         self,
@@ -334,7 +338,10 @@ def _get(clients: ObjectClients, url: str, headers: Mapping[str, str] | None = N
             raise transfer_error("The platform gave a URL that is malformed.") from None
         if reply.status_code in _REDIRECTS and (location := reply.headers.get("Location")):
             reply.close()
-            url = urljoin(url, location)
+            try:
+                url = urljoin(url, location)
+            except ValueError:
+                raise transfer_error("The object store redirects to an address that is malformed.") from None
             continue
         if reply.is_success:
             return reply

@@ -112,3 +112,14 @@ def test_a_remedy_that_the_platform_gives_is_not_given_twice(tmp_path: Path):
         env = environment(tmp_path, **stub.environment())
         done = osmosis("--json", "--workspace", "lab", "dataset", "info", "x", cwd=tmp_path, env=env)
     assert done.error["message"].count("osmosis dataset list") == 1
+
+
+def test_doctor_takes_the_hosts_that_the_platform_takes(tmp_path: Path):
+    with StubApi({"GET /api/cli/verify": {"workspace": {"id": "ws_1", "name": "lab", "role": "owner"}}}) as stub:
+        work = make_workspace(tmp_path / "w", origin=f"{stub.url}/git/lab/lab.git")
+        env = environment(tmp_path, **stub.environment())
+        report = osmosis("--json", "doctor", "--fix", cwd=work, env=env).json["resource"]
+        asked = stub.asked[-1].headers["x-osmosis-git"]
+    assert report["git"]["identity"] == asked == f"{stub.url.removeprefix('http://')}/git/lab/lab"
+    assert report["workspace"]["name"] == "lab"
+    assert "warning" not in report["git"]

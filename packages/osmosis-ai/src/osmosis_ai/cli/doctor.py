@@ -79,10 +79,11 @@ def _linked_workspace(git: dict[str, Any], work_tree: Path) -> dict[str, Any] | 
 
 def _origin(work_tree: Path) -> dict[str, Any]:
     """The origin as results carry it; unsuitable ones with the reason, absent ones as nulls."""
+    from osmosis_ai.client.scope import takes_any_host
     from osmosis_ai.workspace.repository import has_origin, read_origin
 
     try:
-        origin = read_origin(work_tree)
+        origin = read_origin(work_tree, any_host=takes_any_host())
     except OsmosisError as error:
         nothing: dict[str, Any] = {"identity": None, "remote_url": None}
         return {**nothing, "warning": error.message} if has_origin(work_tree) else nothing

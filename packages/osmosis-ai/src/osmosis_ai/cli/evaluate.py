@@ -22,6 +22,7 @@ from osmosis_ai.cli.local_models import model_name, runs_here
 from osmosis_ai.cli.output import Cancelled, Output
 from osmosis_ai.cli.preconditions import agree, connect, local_dataset, require_modules, require_rollout
 from osmosis_ai.cli.quiet import quiet_libraries
+from osmosis_ai.client.scope import takes_any_host
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.evaluation.rows import select
 from osmosis_ai.evaluation.run import EvaluationRun, RunRequest
@@ -114,7 +115,7 @@ class _AnotherRun(Exception):
 
 
 def _run(output: Output, flags: EvalFlags, request: RunRequest, client: PlatformClient | None) -> OperationResult:
-    origin = find_origin(request.workspace_dir)
+    origin = find_origin(request.workspace_dir, any_host=takes_any_host())
     with EvaluationRun.open(request, warn=lambda code, message: output.warn(message, code)) as run:
         if run.complete:
             if output.interactive and not flags.yes and request.name is not None and _wants_another(run.name):

@@ -21,6 +21,7 @@ from osmosis_ai.cli.train_plan import plan_fields
 from osmosis_ai.cli.train_progress import make_progress
 from osmosis_ai.cli.train_report import continuation, noop_result, run_result
 from osmosis_ai.cli.training_curves import Curves, read_curves
+from osmosis_ai.client.scope import takes_any_host
 from osmosis_ai.errors import OsmosisError, ValidationError
 from osmosis_ai.evaluation.rows import select
 from osmosis_ai.extras import optional_imports
@@ -96,7 +97,7 @@ def _dataset(output: Output, flags: TrainFlags, name: str, client: PlatformClien
 
 
 def _run(output: Output, flags: TrainFlags, request: TrainingRequest, trainings: type[TrainingRun]) -> OperationResult:
-    origin = find_origin(request.workspace_dir)
+    origin = find_origin(request.workspace_dir, any_host=takes_any_host())
     with trainings.open(request, warn=lambda code, message: output.warn(message, code)) as run:
         if run.complete:
             return noop_result(run.report(), flags, request, origin)

@@ -122,7 +122,7 @@ def resolve_git_scope(start: Path | None = None) -> GitScope:
 
     work_tree = find_work_tree(start)
     require_directories(work_tree)
-    origin = read_origin(work_tree, any_host=_takes_any_host())
+    origin = read_origin(work_tree, any_host=takes_any_host())
     return GitScope(origin.identity, origin.remote_url, work_tree)
 
 
@@ -133,12 +133,12 @@ def find_git_scope(start: Path | None = None) -> GitScope | None:
 
     try:
         work_tree = find_work_tree(start)
-        origin = read_origin(work_tree, any_host=_takes_any_host())
+        origin = read_origin(work_tree, any_host=takes_any_host())
     except OsmosisError:
         return None
     return GitScope(origin.identity, origin.remote_url, work_tree)
 
 
-def _takes_any_host() -> bool:
+def takes_any_host() -> bool:
     """The production platform connects GitHub repositories only; others may host repositories of their own."""
     return active_platform_url() != PRODUCTION_URL

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ class PlatformProcess:
         database_url: A PostgreSQL; default: SQLite in the data directory.
         env: Further variables.
         arguments: Further flags of `up`.
+        tls: Certificate and key.
     """
 
     email = "ada@example.test"
@@ -32,13 +34,17 @@ class PlatformProcess:
 
     def __init__(
         self, data_dir: Path, *, database_url: str | None = None, env: Mapping[str, str] | None = None,
-        arguments: tuple[str, ...] = (),
+        arguments: tuple[str, ...] = (), tls: tuple[Path, Path] | None = None,
     ) -> None:  # fmt: skip
         self.data_dir = data_dir
         self.token_file = data_dir.with_name(data_dir.name + ".token")
         self.log = data_dir.with_name(data_dir.name + ".log")
         self.url = ""
         self._arguments = arguments
+        self._verify: ssl.SSLContext | bool = True
+        if tls is not None:
+            self._arguments += ("--tls-cert", str(tls[0]), "--tls-key", str(tls[1]))
+            self._verify = ssl.create_default_context(cafile=tls[0])
         self._process: subprocess.Popen[str] | None = None
         self._env = {"PATH": os.environ["PATH"], "HOME": str(data_dir.parent), "LANG": "C.UTF-8", **(env or {})}
         if database_url is not None:
@@ -109,7 +115,7 @@ class PlatformProcess:
     def client(self, token: str | None = None) -> httpx.Client:
         """An HTTP client of the owner, in the workspace."""
         headers = {"Authorization": f"Bearer {token or self.token}", "X-Osmosis-Workspace": self.workspace}
-        return httpx.Client(base_url=self.url, headers=headers, trust_env=False, timeout=30)
+        return httpx.Client(base_url=self.url, headers=headers, trust_env=False, timeout=30, verify=self._verify)
 
     def get(self, path: str, **parameters: Any) -> Any:
         """The JSON of a GET by the owner."""
@@ -128,16 +134,15 @@ class PlatformProcess:
             time.sleep(0.1)
         raise AssertionError(f"jobs are still open: {jobs}\n{self.log.read_text()[-4000:]}")
 
-    def environ(self) -> dict[str, str]:
-        """What `osmosis-platform client-env` prints, for a client of the owner."""
-        done = subprocess.run(
-            [str(COMMAND), "client-env", "--data-dir", str(self.data_dir), "--token-file", str(self.token_file)],
-            env=self._env, capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        shell = f"{done.stdout}\nenv -0"
+    def environ(self, *arguments: str, with_token: bool = True) -> dict[str, str]:
+        """What `osmosis-platform client-env` sets in a shell, for a client of the owner or of nobody yet."""
+        token = ["--token-file", str(self.token_file)] if with_token else []
+        printed = self.administer("client-env", *token, *arguments)
+        assert self.token not in printed
+        shell = f"{printed}\nenv -0"
         lines = subprocess.run(["sh", "-c", shell], env={"PATH": self._env["PATH"]}, capture_output=True, check=True)
         pairs = [line.split("=", 1) for line in lines.stdout.decode().split("\0") if "=" in line]
-        return {name: value for name, value in pairs if name.startswith(("OSMOSIS_", "GIT_CONFIG_"))}
+        return {name: value for name, value in pairs if name.startswith(("OSMOSIS_", "GIT_CONFIG_", "SSL_"))}
 
     def new_token(self) -> str:
         """Another access token of the owner."""
@@ -147,9 +152,11 @@ class PlatformProcess:
         """Approves a device login as the owner does in a browser: signs in, looks at the page, presses the button."""
         password = "a password of the tests"
         self.administer("user", "set-password", self.email, "--password-stdin", stdin=password)
-        with httpx.Client(base_url=self.url, trust_env=False, timeout=30, follow_redirects=True) as browser:
+        with httpx.Client(
+            base_url=self.url, trust_env=False, timeout=30, follow_redirects=True, verify=self._verify
+        ) as browser:
             self._send_form(browser, "/sign-in", email=self.email, password=password)
-            self._send_form(browser, f"/device?code={user_code}", decision="approve")
+            self._send_form(browser, f"/device?code={user_code}", decision="approve", compared="yes")
 
     @staticmethod
     def _send_form(browser: httpx.Client, path: str, **fields: str) -> None:

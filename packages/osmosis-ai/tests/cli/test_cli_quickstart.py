@@ -5,6 +5,7 @@ import pytest
 from osmosis_ai.cli.agent_prompt import agent_prompt
 from osmosis_ai.cli.cloning import clone_urls
 from osmosis_ai.cli.tree import TREE
+from osmosis_ai.client.workspaces import is_clone_of
 from osmosis_ai.errors import PlatformError
 from osmosis_cli import Terminal, environment, make_workspace, osmosis
 from stub_api import Answer, StubApi
@@ -215,11 +216,33 @@ def test_nobody_is_asked_where_nobody_answers(tmp_path, stub, here, arguments):
 
 
 def test_repositories_of_other_hosts_are_cloned_from_there():
-    assert [url for _, url in clone_urls("127.0.0.1:8080/git/lab")] == ["http://127.0.0.1:8080/git/lab.git"]
-    assert [url for _, url in clone_urls("git.example.com/team/lab")] == ["https://git.example.com/team/lab.git"]
+    assert clone_urls("lab/lab", "http://127.0.0.1:8080/git/lab/lab.git") == [
+        ("HTTPS", "http://127.0.0.1:8080/git/lab/lab.git")
+    ]
+    assert clone_urls("t/x", "ssh://git@git.example.com/t/x.git") == [("SSH", "ssh://git@git.example.com/t/x.git")]
+    for bad in ("ext::sh -c id", "file:///etc", "--upload-pack=id", "http://git.example.com/t/x", "https://h/../x"):
+        with pytest.raises(PlatformError):
+            clone_urls("t/x", bad)
     for bad in ("", "lab", "-x/y", "a/b/../c", "a/b c", "ext::sh -c x/y", "a b/c/d"):
         with pytest.raises(PlatformError):
             clone_urls(bad)
+
+
+@pytest.mark.parametrize(
+    ("identity", "clone_url", "same"),
+    [
+        ("lab/app", None, True),
+        ("git.example/lab/app", None, False),
+        ("127.0.0.1:8700/git/lab/app", "http://127.0.0.1:8700/git/lab/app.git", True),
+        ("localhost:8700/git/lab/app", "http://127.0.0.1:8700/git/lab/app.git", True),
+        ("lab/app", "http://127.0.0.1:8700/git/lab/app.git", True),
+        ("git.example/lab/app", "https://git.example/Lab/App.git", True),
+        ("git.other/lab/app", "https://git.example/lab/app.git", False),
+        ("127.0.0.1:8700/git/other/app", "http://127.0.0.1:8700/git/lab/app.git", False),
+    ],
+)
+def test_a_clone_is_known_by_any_name_of_its_host(identity, clone_url, same):
+    assert is_clone_of(identity, "Lab/App", clone_url) == same
 
 
 @pytest.mark.parametrize("intent", ["train", "eval", "benchmark"])

@@ -4,13 +4,10 @@ import base64
 import ipaddress
 import os
 import subprocess
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from certificates import self_signed
 from osmosis_platform.db.repositories.repositories import RepositoryRepository
 from osmosis_platform.errors import InvalidRequestError, UnavailableError
 from osmosis_platform.git import address, hosting, remote
@@ -183,7 +180,7 @@ def test_a_name_is_resolved_once_and_git_goes_to_that_address(private, lab, remo
 
 
 def test_https_is_checked_against_the_administrators_authority(private, lab, host, tmp_path, monkeypatch):
-    certificate, key = _certificate(tmp_path)
+    certificate, key = self_signed(tmp_path)
     server = Server(host, certificate=certificate, key=key)
     try:
         connected = connect(private, lab, f"{server.url}/team/app.git")
@@ -194,26 +191,6 @@ def test_https_is_checked_against_the_administrators_authority(private, lab, hos
         assert sync_now(private, lab.workspace_id, connected.id, "manual").status == "success"
     finally:
         server.stop()
-
-
-def _certificate(folder):
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    certificate = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-        .serial_number(1).not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
-        .add_extension(alternative, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )  # fmt: skip
-    paths = folder / "cert.pem", folder / "key.pem"
-    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    plain = serialization.NoEncryption()
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-    paths[1].write_bytes(pem)
-    return paths
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,8 @@ def test_a_closed_session_is_over_at_once(house, client):
 
 def test_quickstart_knows_repository_billing_and_intent(house, client):
     headers, place = house.headers("ada"), f"/api/cli/quickstart?organizationId={house.workspace.id}"
-    before = {"repo": {"connected": True, "full_name": "lab/lab"}, "billing_ready": True, "completed": False}
+    repo = {"connected": True, "full_name": "lab/lab", "clone_url": "/git/lab/lab.git"}
+    before = {"repo": repo, "billing_ready": True, "completed": False}
     assert client.get(place, headers=headers).json() == before
     body = {"organizationId": house.workspace.id, "intent": "train"}
     for intent in ("train", "eval"):

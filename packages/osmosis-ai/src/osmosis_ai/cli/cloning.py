@@ -1,10 +1,11 @@
 """Clones of workspaces: finding the one there is, and making one where the person wants it.
 
-Owns: these questions and the one `git clone`. Which repository it is, the caller knows.
+Owns: these questions, the one `git clone`, and the clone's way to the login. Which repository it is, the caller knows.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -13,28 +14,30 @@ from typing import TYPE_CHECKING
 
 from osmosis_ai.client.clones import remember_clone, remembered_clone
 from osmosis_ai.client.scope import find_git_scope
-from osmosis_ai.errors import NotFoundError, PlatformError, WorkspaceRequiredError
+from osmosis_ai.client.workspaces import is_clone_of
+from osmosis_ai.errors import NotFoundError, PlatformError, ValidationError, WorkspaceRequiredError
 
 if TYPE_CHECKING:
     from osmosis_ai.cli.output import Output
+    from osmosis_ai.client.workspaces import SetUp
 
 _ON_GITHUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
-_ELSEWHERE = re.compile(r"(?P<host>[A-Za-z0-9._-]+(?::\d+)?)/(?P<path>[A-Za-z0-9._~-]+(?:/[A-Za-z0-9._~-]+)+)")
 
 
-def find_clone(platform_url: str, workspace_id: str, repository: str) -> Path | None:
+def find_clone(platform_url: str, workspace_id: str, set_up: SetUp) -> Path | None:
     """The clone around the current directory, else the remembered one; None where neither is the repository's."""
     for start in (None, remembered_clone(platform_url, workspace_id)):
         if start is not None and not start.is_dir():
             continue
         scope = find_git_scope(start)
-        if scope is not None and scope.identity == repository.lower():
+        if scope is not None and is_clone_of(scope.identity, set_up.repository or "", set_up.clone_url):
+            _lead_to_login(scope.work_tree, scope.remote_url, platform_url)
             _remember(platform_url, workspace_id, scope.work_tree)
             return scope.work_tree
     return None
 
 
-def make_clone(output: Output, platform_url: str, workspace_id: str, repository: str) -> Path:
+def make_clone(output: Output, platform_url: str, workspace_id: str, set_up: SetUp) -> Path:
     """Ask where, and clone.
 
     Raises:
@@ -44,43 +47,54 @@ def make_clone(output: Output, platform_url: str, workspace_id: str, repository:
     """
     if shutil.which("git") is None:
         raise NotFoundError("git is not on PATH; install it, then run 'osmosis quickstart' again.")
-    urls = clone_urls(repository)
-    target = _ask_place(output, repository)
+    urls = clone_urls(set_up.repository or "", set_up.clone_url)
+    target = _ask_place(output, set_up)
     if find_git_scope(target) is None or not (target / ".git").exists():
         url = urls[0][1]
         if len(urls) > 1:
             from osmosis_ai.cli.prompts import choose
 
             url = urls[choose("Clone over", [label for label, _ in urls])][1]
-        _clone(output, url, target)
+        _clone(output, url, target, platform_url)
     _remember(platform_url, workspace_id, target)
     return target.resolve()
 
 
-def clone_urls(repository: str) -> list[tuple[str, str]]:
+def clone_urls(repository: str, clone_url: str | None = None) -> list[tuple[str, str]]:
     """The addresses of a repository, each with the name of its way.
 
+    Args:
+        repository: `owner/repo`.
+        clone_url: Where the platform says that it is; GitHub where it does not say.
+
     Raises:
-        PlatformError: It is no repository's name.
+        PlatformError: It is no repository's name or address.
     """
-    if _ON_GITHUB.fullmatch(repository):
-        return [
-            ("HTTPS", f"https://github.com/{repository}.git"),
-            ("SSH", f"git@github.com:{repository}.git"),
-        ]
-    found = _ELSEWHERE.fullmatch(repository)
-    if found is None or {".", ".."} & set(repository.split("/")):
+    if clone_url is not None:
+        from osmosis_ai.client.address import ALLOW_INSECURE_VARIABLE, is_private_in_transit
+        from osmosis_ai.workspace.repository import parse_origin
+
+        try:
+            parse_origin(clone_url, any_host=True)
+        except ValidationError as error:
+            raise PlatformError(f"The platform names a repository that cannot be cloned: {error.message}") from None
+        is_plain = clone_url.lower().startswith(("http:", "git:"))
+        if is_plain and not is_private_in_transit(clone_url) and os.environ.get(ALLOW_INSECURE_VARIABLE) != "1":
+            raise PlatformError(f"The repository is at {clone_url}, where others can read it on the way; use https.")
+        return [("HTTPS" if clone_url.lower().startswith("http") else "SSH", clone_url)]
+    if not _ON_GITHUB.fullmatch(repository):
         raise PlatformError(f"The platform names a repository that cannot be cloned: {repository!r}.")
-    from osmosis_ai.client.address import is_loopback
+    return [
+        ("HTTPS", f"https://github.com/{repository}.git"),
+        ("SSH", f"git@github.com:{repository}.git"),
+    ]
 
-    scheme = "http" if is_loopback(found["host"].rsplit(":", 1)[0]) else "https"
-    return [("HTTPS", f"{scheme}://{found['host']}/{found['path']}.git")]
 
-
-def _ask_place(output: Output, repository: str) -> Path:
+def _ask_place(output: Output, set_up: SetUp) -> Path:
     """Where to clone to: a new or empty folder, or the clone that is there already."""
     from osmosis_ai.cli.prompts import ask_text, confirm
 
+    repository = set_up.repository or ""
     name = repository.rpartition("/")[2]
     while True:
         given = ask_text("Clone into", default=f"./{name}")
@@ -91,7 +105,8 @@ def _ask_place(output: Output, repository: str) -> Path:
             continue
         if target.is_dir() and any(target.iterdir()):
             scope = find_git_scope(target)
-            if scope is not None and scope.identity == repository.lower() and scope.work_tree == target.resolve():
+            ours = scope is not None and is_clone_of(scope.identity, repository, set_up.clone_url)
+            if ours and scope is not None and scope.work_tree == target.resolve():
                 return target
             output.note(f"{target} is not empty. Name a new folder.")
             continue
@@ -116,15 +131,43 @@ def _work_tree_around(target: Path) -> Path | None:
         return None
 
 
-def _clone(output: Output, url: str, target: Path) -> None:
-    """Clone; git asks on the terminal itself where it needs a name or a key."""
+def _clone(output: Output, url: str, target: Path, platform_url: str) -> None:
+    """Clone; where the platform is not the host, git asks on the terminal itself for a name or a key."""
     output.note(f"Cloning {url} ...")
-    done = subprocess.run(["git", "clone", "--quiet", "--", url, str(target)], check=False)
+    settings = []
+    for name, value in _login_settings(url, platform_url):
+        settings += ["--config", f"{name}={value}"]
+    done = subprocess.run(["git", "clone", "--quiet", *settings, "--", url, str(target)], check=False)
     if done.returncode != 0:
         raise PlatformError(
             f"git could not clone {url} (its message is above). Check that this machine may read it, then run 'osmosis"
-            " quickstart' again, or choose the other way (HTTPS or SSH)."
+            " quickstart' again."
         )
+    if settings:
+        output.note("Git in this clone takes the login of osmosis: push and pull from any shell.")
+
+
+def _login_settings(url: str, platform_url: str) -> list[tuple[str, str]]:
+    """What makes Git take the login of `osmosis` in a clone of the platform's, and no other helper see it."""
+    if not url.startswith(f"{platform_url}/"):
+        return []
+    from osmosis_ai.client.git_login import helper
+
+    name = f"credential.{platform_url}.helper"
+    return [(name, ""), (name, helper(platform_url))]  # an empty one ends the list of the helpers before it
+
+
+def _lead_to_login(work_tree: Path, url: str, platform_url: str) -> None:
+    """Write the settings into a clone that has none, or those of a program that is gone; a hint only, so never fails."""
+    settings = _login_settings(url, platform_url)
+    if not settings:
+        return
+    name, wanted = settings[0][0], [value for _, value in settings]
+    ask = ["git", "-C", str(work_tree), "config", "--local"]
+    answer = subprocess.run([*ask, "--get-all", name], capture_output=True, text=True, check=False)
+    if answer.stdout.splitlines() != wanted:
+        subprocess.run([*ask, "--replace-all", name, wanted[0]], check=False)
+        subprocess.run([*ask, "--add", name, wanted[1]], check=False)
 
 
 def _remember(platform_url: str, workspace_id: str, path: Path) -> None:

@@ -26,6 +26,7 @@ from osmosis_ai.client.workspaces import (
     fetch_set_up,
     fetch_workspaces,
     find_named,
+    is_clone_of,
     record_intent,
 )
 from osmosis_ai.errors import AuthRequiredError, InteractiveRequiredError, NotFoundError, OsmosisError, PlatformError
@@ -93,9 +94,9 @@ def _run(output: Output, wanted: str | None) -> OperationResult:
         set_up = _wait_for_repository(output, client, chosen)
         repository = set_up.repository or ""
         _done(output, f"Repository {repository} is connected")
-        directory = find_clone(client.platform_url, chosen.id, repository)
+        directory = find_clone(client.platform_url, chosen.id, set_up)
         if directory is None:
-            directory = make_clone(output, client.platform_url, chosen.id, repository)
+            directory = make_clone(output, client.platform_url, chosen.id, set_up)
         _done(output, f"Clone at {directory}")
         billing = _check_billing(output, client, chosen, set_up)
         intent = _ask_goal()
@@ -153,7 +154,7 @@ def _choose_workspace(
     scope = find_git_scope()
     if scope is not None:
         for one in workspaces:
-            if one.repository and one.repository.lower() == scope.identity:
+            if one.repository and is_clone_of(scope.identity, one.repository, one.clone_url):
                 return one
     if len(workspaces) == 1:
         return workspaces[0]

@@ -170,23 +170,23 @@ def _scope(output: Output, client: PlatformClient, source: GitScope, workspace: 
         ValidationError: It has no repository, or another one.
     """
     from osmosis_ai.client.scope import WorkspaceScope, named_scope
-    from osmosis_ai.client.wire import Record
+    from osmosis_ai.client.workspaces import fetch_workspaces, find_named, is_clone_of
 
     if workspace is None:
         return source
     name = named_scope(workspace).name
     with output.working("Checking the workspace..."):
-        reply = Record(client.get("/workspaces"), "answer")
-    workspaces = {found.text("name"): found for found in reply.records("workspaces")}
-    if name not in workspaces:
-        raise NotFoundError(f"This account has no workspace {name!r}. It has: {', '.join(workspaces) or 'none'}.")
-    repository = workspaces[name].maybe_record("connected_repo")
-    connected = repository.maybe_text("repo_full_name") if repository else None
+        workspaces = fetch_workspaces(client)
+    found = find_named(workspaces, name)
+    if found is None:
+        known = ", ".join(one.name for one in workspaces) or "none"
+        raise NotFoundError(f"This account has no workspace {name!r}. It has: {known}.")
+    connected = found.repository
     if connected is None:
         raise ValidationError(
             f"Workspace {name!r} has no connected repository, and this run takes its code from one; connect it first."
         )
-    if connected.lower() != source.identity.lower():
+    if not is_clone_of(source.identity, connected, found.clone_url):
         raise ValidationError(
             f"Workspace {name!r} is connected to {connected}, but the config belongs to {source.identity}."
         )

@@ -135,6 +135,7 @@ TREE: Mapping[str, Entry] = {
             "login": Entry("Log in in a browser, or with a personal token.", "auth_login"),
             "logout": Entry("Take the login back and forget it.", "auth_logout"),
             "whoami": Entry("Show the account and where its login comes from.", "auth_whoami"),
+            "git-credential": Entry("Tell Git the login of the platform (Git runs this).", "auth_git_credential"),
         },
         panel=PLATFORM,
     ),

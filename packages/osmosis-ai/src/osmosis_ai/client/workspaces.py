@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from osmosis_ai.client.wire import Record
+from osmosis_ai.errors import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +30,7 @@ class AccountWorkspace:
         repository: `owner/repo` of the connected repository, as the platform spells it.
         role: The account's role in it.
         billing_ready: Whether billing is set up; None where the platform does not say.
+        clone_url: Where the repository is cloned from; None means GitHub.
     """
 
     id: str
@@ -36,6 +38,7 @@ class AccountWorkspace:
     repository: str | None
     role: str | None = None
     billing_ready: bool | None = None
+    clone_url: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As lists show it."""
@@ -57,12 +60,14 @@ class SetUp:
         repository: Its `owner/repo`.
         billing_ready: Whether billing is set up.
         completed: Whether somebody went through it before.
+        clone_url: Where the repository is cloned from; None means GitHub.
     """
 
     connected: bool
     repository: str | None
     billing_ready: bool
     completed: bool
+    clone_url: str | None = None
 
 
 def fetch_workspaces(client: PlatformClient) -> list[AccountWorkspace]:
@@ -81,6 +86,7 @@ def fetch_workspaces(client: PlatformClient) -> list[AccountWorkspace]:
                 repository.maybe_text("repo_full_name") if repository else None,
                 one.maybe_text("role"),
                 one.flag("has_billing_setup") if "has_billing_setup" in one else None,
+                _clone_url(repository, client.platform_url),
             )
         )
     return found
@@ -107,7 +113,36 @@ def fetch_set_up(client: PlatformClient, workspace_id: str) -> SetUp:
         repository=repository.maybe_text("full_name") if repository else None,
         billing_ready=reply.flag("billing_ready"),
         completed=reply.flag("completed"),
+        clone_url=_clone_url(repository, client.platform_url),
     )
+
+
+def is_clone_of(identity: str, repository: str, clone_url: str | None) -> bool:
+    """Whether a clone's identity (see `GitScope`) is that of a workspace's repository.
+
+    Args:
+        identity: Of the clone.
+        repository: `owner/repo`.
+        clone_url: Where the platform says it is cloned from; a repository that it hosts may also be known by another
+            name of its host.
+    """
+    from osmosis_ai.workspace.repository import parse_origin
+
+    name = repository.lower()
+    if identity == name or clone_url is None:
+        return identity == name
+    try:
+        known = parse_origin(clone_url, any_host=True).identity
+    except ValidationError:
+        return False
+    hosted = f"/git/{name}"
+    return identity == known or (known.endswith(hosted) and identity.endswith(hosted))
+
+
+def _clone_url(repository: Record | None, platform_url: str) -> str | None:
+    """Where to clone from; a path is one of the platform itself, by the address it is known by here."""
+    given = repository.maybe_text("clone_url") if repository else None
+    return platform_url + given if given and given.startswith("/") else given
 
 
 def record_intent(client: PlatformClient, workspace_id: str, intent: Intent) -> None:

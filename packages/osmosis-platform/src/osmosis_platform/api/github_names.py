@@ -1,6 +1,7 @@
 """Git requests that name github.com: clients under `osmosis-platform client-env` know our repositories by that host.
 
-Only the published client needs it: it takes no origin of another host. The request is the one for `/git/<owner>/<repo>`.
+Only the published client needs it: it takes no origin of another host. Its Git sends them to us as to a proxy, but we
+fetch nothing anywhere: the request is the one for `/git/<owner>/<repo>` of this platform.
 """
 
 from __future__ import annotations

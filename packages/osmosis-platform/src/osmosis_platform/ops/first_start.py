@@ -79,7 +79,14 @@ class Welcome:
         environment = f"osmosis-platform client-env --data-dir {shlex.quote(str(settings.data_dir))}"
         if self.bootstrap is not None:
             environment += f" --token-file {shlex.quote(str(self.bootstrap.token_file))}"
-        lines += ["  In another terminal:", f'    eval "$({environment})"', "    osmosis quickstart", ""]
+        lines += [
+            "  In another terminal:",
+            f'    eval "$({environment})"',
+            "    osmosis quickstart",
+            "  There, Git finds this platform under the name github.com, because the published client clones from that",
+            "  host only; `osmosis-platform client-env --clone DIR` keeps this for one clone in every terminal.",
+            "",
+        ]
         if settings.tls_cert is None:
             lines += ["  This machine only (no TLS). To open it to others: osmosis-platform up --help", ""]
         return "\n".join(lines)

@@ -68,16 +68,27 @@ def _holder(path: Path) -> str:
 
 
 def write_url(settings: Settings) -> None:
-    """Notes how the running platform is reached, for commands on the same machine."""
+    """Notes how the running platform is reached, and its certificate, for commands on the same machine."""
     path = settings.data_dir / URL_FILE
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(settings.base_url + "\n", encoding="utf-8")
+    temporary.write_text(f"{settings.base_url}\n{settings.tls_cert or ''}\n", encoding="utf-8")
     temporary.replace(path)
 
 
 def read_url(settings: Settings) -> str | None:
     """How the platform of this data directory was reached last."""
+    return _noted(settings, 0)
+
+
+def read_certificate(settings: Settings) -> Path | None:
+    """The certificate chain that it showed; None if it spoke plain http."""
+    found = _noted(settings, 1)
+    return None if found is None else Path(found)
+
+
+def _noted(settings: Settings, line: int) -> str | None:
     try:
-        return (settings.data_dir / URL_FILE).read_text(encoding="utf-8").strip() or None
+        lines = (settings.data_dir / URL_FILE).read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
+    return lines[line].strip() or None if line < len(lines) else None

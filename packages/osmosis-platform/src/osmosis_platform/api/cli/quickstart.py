@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from osmosis_platform.api.cli.workspaces import is_billing_ready, reached_workspaces
+from osmosis_platform.api.cli.workspaces import clone_url_of, is_billing_ready, reached_workspaces
 from osmosis_platform.api.scope import ServicesDep, allowed_caller
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.audit import AuditRepository
@@ -24,6 +24,9 @@ class QuickstartRepo(BaseModel):
 
     connected: bool
     full_name: str | None
+    clone_url: str | None = Field(
+        description="Where it is cloned from; a path is one of this platform. 0.3.8 does not read it."
+    )
 
 
 class QuickstartResponse(BaseModel):
@@ -58,7 +61,9 @@ async def quickstart(
 
     def look(work: UnitOfWork) -> QuickstartResponse:
         seen = _seen(work, actor, organization_id)
-        repo = QuickstartRepo(connected=seen.repository_id is not None, full_name=seen.repository_full_name)
+        name = seen.repository_full_name
+        url = None if name is None else clone_url_of(name, seen.repository_url)
+        repo = QuickstartRepo(connected=seen.repository_id is not None, full_name=name, clone_url=url)
         completed = WorkspaceRepository(work).has_completed_quickstart(seen.id, actor.user_id)
         ready = is_billing_ready(services.settings, seen)
         return QuickstartResponse(repo=repo, billing_ready=ready, completed=completed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from osmosis_platform.api.scope import ServicesDep, allowed_caller
 from osmosis_platform.db.database import UnitOfWork
@@ -22,6 +22,9 @@ class ConnectedRepo(BaseModel):
 
     id: str
     repo_full_name: str
+    clone_url: str = Field(
+        description="Where it is cloned from; a path is one of this platform. 0.3.8 does not read it."
+    )
 
 
 class ListedWorkspace(BaseModel):
@@ -45,6 +48,11 @@ def is_billing_ready(settings: Settings, workspace: SeenWorkspace) -> bool:
     return workspace.billing_ready or not settings.require_billing
 
 
+def clone_url_of(full_name: str, remote_url: str | None) -> str:
+    """Where a repository is cloned from. Ours is a path: the client knows the platform by an address of its own."""
+    return remote_url or f"/git/{full_name}.git"
+
+
 def reached_workspaces(work: UnitOfWork, actor: Actor) -> list[SeenWorkspace]:
     """The caller's workspaces that the credential at hand reaches, by name."""
     seen = WorkspaceRepository(work).seen_by(actor.user_id)
@@ -63,7 +71,11 @@ async def workspaces(
 def _listed(settings: Settings, seen: SeenWorkspace) -> ListedWorkspace:
     repo = None
     if seen.repository_id is not None and seen.repository_full_name is not None:
-        repo = ConnectedRepo(id=seen.repository_id, repo_full_name=seen.repository_full_name)
+        repo = ConnectedRepo(
+            id=seen.repository_id,
+            repo_full_name=seen.repository_full_name,
+            clone_url=clone_url_of(seen.repository_full_name, seen.repository_url),
+        )
     return ListedWorkspace(
         id=seen.id,
         name=seen.name,

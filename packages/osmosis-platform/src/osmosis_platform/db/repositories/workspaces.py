@@ -33,7 +33,11 @@ class Workspace:
 
 @dataclass(frozen=True, slots=True)
 class SeenWorkspace:
-    """A workspace as one of its members sees it, with the repository it is connected to."""
+    """A workspace as one of its members sees it, with the repository it is connected to.
+
+    Attributes:
+        repository_url: Of a remote; None for a hosted one.
+    """
 
     id: str
     name: str
@@ -41,6 +45,7 @@ class SeenWorkspace:
     billing_ready: bool
     repository_id: str | None
     repository_full_name: str | None
+    repository_url: str | None = None
 
 
 COLUMNS = [workspaces.c[name] for name in Workspace.__dataclass_fields__]
@@ -62,6 +67,7 @@ _SEEN = (
         workspaces.c.billing_ready,
         repositories.c.id.label("repository_id"),
         repositories.c.full_name.label("repository_full_name"),
+        repositories.c.remote_url.label("repository_url"),
     )
     .join(memberships, memberships.c.workspace_id == workspaces.c.id)
     .outerjoin(
@@ -78,7 +84,13 @@ _SEEN_NAMED = _SEEN.where(
 
 def _seen_of(row: sa.Row[Any]) -> SeenWorkspace:
     return SeenWorkspace(
-        row.id, row.name, Role(row.role), row.billing_ready, row.repository_id, row.repository_full_name
+        row.id,
+        row.name,
+        Role(row.role),
+        row.billing_ready,
+        row.repository_id,
+        row.repository_full_name,
+        row.repository_url,
     )
 
 
@@ -132,8 +144,12 @@ class WorkspaceRepository:
         return [Workspace(**row) for row in rows]
 
     def lock(self, workspace_id: str) -> None:
-        """Lets others who lock it wait until this transaction ends (SQLite has one writer anyway)."""
-        self._work.execute(sa.select(workspaces.c.id).where(workspaces.c.id == workspace_id).with_for_update())
+        """Lets others who lock it wait until this transaction ends (SQLite has one writer anyway).
+
+        Rows that only refer to the workspace can be added meanwhile.
+        """
+        query = sa.select(workspaces.c.id).where(workspaces.c.id == workspace_id)
+        self._work.execute(query.with_for_update(key_share=True))
 
     def seen_by(self, user_id: str) -> list[SeenWorkspace]:
         """Every workspace a person is a member of, by name."""

@@ -22,6 +22,7 @@ users = sa.Table(
 oidc_identities = sa.Table(
     "oidc_identities",
     metadata,
+    sa.Column("id", sa.Text, nullable=False, unique=True),
     sa.Column("issuer", sa.Text, primary_key=True),
     sa.Column("subject", sa.Text, primary_key=True),
     sa.Column("user_id", sa.ForeignKey("users.id"), nullable=False, index=True),
@@ -84,6 +85,7 @@ workspaces = sa.Table(
     sa.Column("created_by", sa.ForeignKey("users.id"), nullable=False),
     sa.Column("created_at", UtcTime, nullable=False),
     sa.Column("deleted_at", UtcTime),
+    sa.Column("purged_at", UtcTime),  # when what a deleted one held was removed for good
 )
 
 former_workspace_names = sa.Table(

@@ -81,6 +81,7 @@ def upgrade() -> None:
         sa.Column("failures", sa.Integer(), nullable=False),
         sa.Column("max_failures", sa.Integer(), nullable=False),
         sa.Column("crashes", sa.Integer(), nullable=False),
+        sa.Column("shared_losses", sa.Integer(), nullable=False),
         sa.Column("max_crashes", sa.Integer(), nullable=False),
         sa.Column("progress", sa.JSON().with_variant(postgresql.JSONB(), "postgresql"), nullable=True),
         sa.Column("result", sa.JSON().with_variant(postgresql.JSONB(), "postgresql"), nullable=True),
@@ -262,12 +263,14 @@ def upgrade() -> None:
     )
     op.create_table(
         "oidc_identities",
+        sa.Column("id", sa.Text(), nullable=False),
         sa.Column("issuer", sa.Text(), nullable=False),
         sa.Column("subject", sa.Text(), nullable=False),
         sa.Column("user_id", sa.Text(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(["user_id"], ["users.id"], name=op.f("fk_oidc_identities_user_id")),
         sa.PrimaryKeyConstraint("issuer", "subject", name=op.f("pk_oidc_identities")),
+        sa.UniqueConstraint("id", name=op.f("uq_oidc_identities_id")),
     )
     with op.batch_alter_table("oidc_identities", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_oidc_identities_user_id"), ["user_id"], unique=False)
@@ -299,6 +302,7 @@ def upgrade() -> None:
         sa.Column("created_by", sa.Text(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("deleted_at", sa.BigInteger(), nullable=True),
+        sa.Column("purged_at", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["created_by"], ["users.id"], name=op.f("fk_workspaces_created_by")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_workspaces")),
         sa.UniqueConstraint("name_key", name=op.f("uq_workspaces_name_key")),
@@ -349,6 +353,25 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("name_key", name=op.f("pk_former_workspace_names")),
     )
+    op.create_table(
+        "idempotency_keys",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("request_mac", sa.Text(), nullable=False),
+        sa.Column("claim", sa.Text(), nullable=False),
+        sa.Column("claimed_until", sa.BigInteger(), nullable=False),
+        sa.Column("is_applied", sa.Boolean(), nullable=False),
+        sa.Column("status", sa.Integer(), nullable=True),
+        sa.Column("data_key_id", sa.Text(), nullable=True),
+        sa.Column("nonce", sa.LargeBinary(), nullable=True),
+        sa.Column("ciphertext", sa.LargeBinary(), nullable=True),
+        sa.Column("expires_at", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(["data_key_id"], ["data_keys.id"], name=op.f("fk_idempotency_keys_data_key_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_idempotency_keys")),
+    )
+    with op.batch_alter_table("idempotency_keys", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_idempotency_keys_data_key_id"), ["data_key_id"], unique=False)
+        batch_op.create_index(batch_op.f("ix_idempotency_keys_expires_at"), ["expires_at"], unique=False)
+
     op.create_table(
         "invitations",
         sa.Column("id", sa.Text(), nullable=False),
@@ -582,6 +605,11 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_invitations_workspace_id"))
 
     op.drop_table("invitations")
+    with op.batch_alter_table("idempotency_keys", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_idempotency_keys_expires_at"))
+        batch_op.drop_index(batch_op.f("ix_idempotency_keys_data_key_id"))
+
+    op.drop_table("idempotency_keys")
     op.drop_table("former_workspace_names")
     with op.batch_alter_table("datasets", schema=None) as batch_op:
         batch_op.drop_index("ix_datasets_newest")

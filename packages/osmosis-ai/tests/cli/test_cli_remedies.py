@@ -123,3 +123,14 @@ def test_doctor_takes_the_hosts_that_the_platform_takes(tmp_path: Path):
     assert report["git"]["identity"] == asked == f"{stub.url.removeprefix('http://')}/git/lab/lab"
     assert report["workspace"]["name"] == "lab"
     assert "warning" not in report["git"]
+
+
+def test_a_fault_of_the_platform_is_told_with_the_id_under_which_its_log_has_it(tmp_path: Path):
+    fault = Answer({"error": "The platform failed."}, 500, headers={"X-Request-Id": "rq_1"})
+    with StubApi({"GET /api/cli/datasets": fault}) as stub:
+        env = environment(tmp_path, **stub.environment())
+        error = osmosis("--json", "--workspace", "lab", "dataset", "list", cwd=tmp_path, env=env).error
+        stub.routes["GET /api/cli/datasets"] = Answer({"error": "No."}, 500, headers={"X-Request-Id": "a b"})
+        other = osmosis("--json", "--workspace", "lab", "dataset", "list", cwd=tmp_path, env=env).error
+    assert error["message"] == "The platform failed. (request rq_1)"
+    assert other["message"] == "No."

@@ -6,6 +6,7 @@ Owns: the connection, the headers, retries and the warnings that replies carry. 
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -32,6 +33,7 @@ PAGE_SIZE = 50
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 30.0
+_REQUEST_ID = re.compile(r"[\w.-]{1,100}")
 
 type Warn = Callable[[str, str | None], None]
 """Gets a warning's message and its code."""
@@ -290,6 +292,9 @@ class PlatformClient:
             body = value if isinstance(value, dict) else {}
             source = self.credential.effective_source
             error = refusal(reply.status_code, body, text, environment_token=source == "environment")
+            request_id = reply.headers.get("X-Request-Id", "")
+            if reply.status_code >= 500 and _REQUEST_ID.fullmatch(request_id):
+                error.message += f" (request {request_id})"
             raise redact_error(self._explain(error), self._secrets)
         warn_of_version(reply.headers, self._warn)
         if not isinstance(value, dict):

@@ -69,6 +69,31 @@ async def evaluate(server, rollout, dataset, stub, model, limit=8):
         await gateway.aclose()
 
 
+OUTSIDE_A_SANDBOX = """
+import os, sys
+sys.path.insert(0, {folder!r})
+from multiply_agent.workflow import MultiplyGrader, MultiplyWorkflow
+from osmosis_ai.rollout import AgentWorkflowConfig, LocalBackend
+from osmosis_ai.rollout.server import create_rollout_server
+backend = LocalBackend(
+    workflow=MultiplyWorkflow, workflow_config=AgentWorkflowConfig(name="multiply"), grader=MultiplyGrader
+)
+app = create_rollout_server(backend=backend)
+import uvicorn
+uvicorn.run(app, host="127.0.0.1", port=int(os.environ["_OSMOSIS_ROLLOUT_PORT"]), access_log=False)
+"""
+
+
+async def test_the_agent_of_the_harbor_starter_works_before_a_sandbox_is_around_it(tmp_path):
+    folder = TEMPLATE_ROOT.resolve() / "rollouts/multiply-harbor-strands"
+    (tmp_path / "main.py").write_text(OUTSIDE_A_SANDBOX.format(folder=str(folder)))
+    (tmp_path / "previews").mkdir()
+    previews = {"_OSMOSIS_ROLLOUT_PREVIEW_ROOT": str(tmp_path / "previews")}
+    with StubProvider() as stub, serving(OURS, tmp_path / "main.py", tmp_path, **previews) as url:
+        done = await evaluate(lambda _: url, "multiply-harbor-strands", "multiply", stub, "multiply", limit=2)
+    assert [(result.status, result.sample.reward) for _, result, _ in done] == [("success", 1.0)] * 2
+
+
 @pytest.mark.parametrize("rollout", MULTIPLY)
 async def test_a_multiply_agent_calls_its_tool_and_is_graded(server, rollout):
     with StubProvider() as stub:

@@ -63,7 +63,9 @@ def test_a_rollout_builds_into_a_wheel_with_its_module(name, tmp_path):
         )
     (wheel,) = build(project, tmp_path / "dist", "--wheel")
     with zipfile.ZipFile(wheel) as archive:
-        assert [path for path in archive.namelist() if ".dist-info/" not in path] == ["main.py"]
+        packed = [path for path in archive.namelist() if ".dist-info/" not in path]
         (metadata,) = [archive.read(path).decode() for path in archive.namelist() if path.endswith("/METADATA")]
+    sandboxed = ["multiply_agent/__init__.py", "multiply_agent/workflow.py"]  # main.py stays outside the sandbox
+    assert packed == (sandboxed if name == "multiply-harbor-strands" else ["main.py"])
     assert f"Name: {name}" in metadata
     assert "Requires-Dist: osmosis-ai[" in metadata

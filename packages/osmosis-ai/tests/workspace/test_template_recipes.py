@@ -8,10 +8,12 @@ import pytest
 from osmosis_ai.errors import ConflictError, NotFoundError, ValidationError
 from osmosis_ai.workspace import template_source
 from osmosis_ai.workspace.checkup import AGENT_FILES, missing_paths, repair
-from osmosis_ai.workspace.recipes import apply_recipe, recipe_names, recipe_summary
+from osmosis_ai.workspace.eval_config import load_eval_config
+from osmosis_ai.workspace.recipes import CATALOGUE, apply_recipe, recipe_names, recipe_summary
 from osmosis_ai.workspace.repository import REQUIRED_DIRECTORIES
 from osmosis_ai.workspace.scaffold import TEMPLATE_ROOT
 from osmosis_ai.workspace.template_source import TemplateSource, open_template
+from osmosis_ai.workspace.training_config import load_training_config
 
 SHIPPED = TemplateSource(TEMPLATE_ROOT, "this installation")
 
@@ -28,6 +30,12 @@ def test_every_starter_of_this_installation_is_whole(tmp_path, name):
         applied.files
     )
     assert recipe_summary(name).endswith(".")
+    load_eval_config(tmp_path / f"configs/eval/{name}.toml", tmp_path)
+    load_training_config(tmp_path / f"configs/training/{name}.toml", tmp_path)
+
+
+def test_the_starters_of_the_published_catalogue_are_all_here():
+    assert set(CATALOGUE) < set(recipe_names())
 
 
 def test_applying_twice_changes_nothing_until_it_is_forced(tmp_path):

@@ -16,6 +16,8 @@ from osmosis_ai.workspace.placement import present, refuse_links, refuse_odd_tar
 from osmosis_ai.workspace.scaffold import TEMPLATE_ROOT
 from osmosis_ai.workspace.template_source import TemplateSource
 
+CATALOGUE = ("multiply-harbor-strands", "multiply-local-openai", "multiply-local-strands")
+"""The starters that `template list` names (cli.md 10), sorted."""
 _NEVER_COPIED = frozenset({"__pycache__", ".venv", ".git"})
 
 

@@ -9,13 +9,22 @@ from osmosis_ai.cli.results import Column, ListResult, Table
 
 @click.command("list")
 def command() -> ListResult:
-    """List the starter rollouts that `osmosis template apply` copies into a workspace."""
-    from osmosis_ai.workspace.recipes import recipe_names, recipe_summary
+    """List the starter rollouts that `osmosis template apply` copies into a workspace.
 
-    names = recipe_names()
+    The items are the catalogue of every client. This installation also has starters without a framework, which the text
+    names below it: they need no package but ours.
+    """
+    from osmosis_ai.workspace.recipes import CATALOGUE, recipe_names, recipe_summary
+
+    more = [name for name in recipe_names() if name not in CATALOGUE]
     return ListResult(
-        items=[{"name": name} for name in names],
-        table=Table([Column("Name", keep=True)], [[name] for name in names]),
-        total_count=len(names),
-        hints=[*(f"{name}: {recipe_summary(name)}" for name in names), "Add one: osmosis template apply NAME"],
+        items=[{"name": name} for name in CATALOGUE],
+        table=Table([Column("Name", keep=True)], [[name] for name in CATALOGUE]),
+        total_count=len(CATALOGUE),
+        hints=[
+            *(f"{name}: {recipe_summary(name)}" for name in CATALOGUE),
+            "Also here, without a framework:",
+            *(f"{name}: {recipe_summary(name)}" for name in more),
+            "Add one: osmosis template apply NAME",
+        ],
     )

@@ -170,7 +170,7 @@ def test_an_upgrade_that_changes_nothing_is_an_error_with_the_commands(machine):
             "git -C '/src/my osmosis' pull",
         ),
         (
-            {"url": "https://git.example/o", "vcs_info": {"vcs": "git"}},
+            {"url": "https://ada:hunter2@git.example/o", "vcs_info": {"vcs": "git"}},
             "git+https://git.example/o",
             "uv pip install --upgrade",
         ),
@@ -182,6 +182,23 @@ def test_a_development_install_is_left_alone(machine, record, source, step):
     machine.tool("uv", f"touch {machine.root}/ran-uv")
     result = machine.upgrade()
     assert result.status == "noop" and source in result.message and result.next_steps[0].startswith(step)
+    assert not (machine.root / "ran-uv").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("file:///srv/a@b/osmosis_ai-0.3.9-py3-none-any.whl", "file:///srv/a@b/osmosis_ai-0.3.9-py3-none-any.whl"),
+        ("https://ada:hunter2@osmosis.corp/osmosis_ai.whl?k=hunter2", "https://osmosis.corp/osmosis_ai.whl"),
+    ],
+)
+def test_a_wheel_from_elsewhere_is_not_replaced_by_what_the_index_has_under_this_name(machine, url, shown):
+    machine.latest("0.4.0")
+    machine.record({"url": url, "archive_info": {}})
+    machine.tool("uv", f"touch {machine.root}/ran-uv")
+    result = machine.upgrade()
+    assert result.status == "noop" and result.resource["method"] == "archive"
+    assert f"comes from {shown}," in result.message and "hunter2" not in result.message
     assert not (machine.root / "ran-uv").exists()
 
 

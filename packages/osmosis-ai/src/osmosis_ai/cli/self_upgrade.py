@@ -1,7 +1,7 @@
 """Upgrading this very installation: what is the latest release, how was ours installed, which tool replaces it.
 
-Owns the question to the package index and the commands tried. A development install is recognised and left alone: its
-owner updates the checkout.
+Owns the question to the package index and the commands tried. What did not come from the index (a checkout, a
+repository, a wheel) is recognised and left alone: the index may have another program of this name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INDEX_TIMEOUT_S = 10
 _COMMAND_TIMEOUT_S = 120
 _OUTPUT_TAIL = 4000
 
-type Kind = Literal["uv tool", "pipx", "pip", "development"]
+type Kind = Literal["uv tool", "pipx", "pip", "development", "archive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Installation:
     """How this program came here.
 
     Attributes:
-        kind: The tool that manages it, or a development install.
-        source: Where a development install comes from: a checkout's path, or a repository's URL.
+        kind: The tool that manages it, or what it was made from when that is not the package index.
+        source: Where that lies: a checkout's path, a repository's URL, the path or URL of a wheel.
     """
 
     kind: Kind
@@ -75,6 +75,15 @@ def upgrade(output: Output) -> OperationResult:
             resource={**versions, "method": installation.kind},
             message=f"Release {latest} is out. This is a development install from {source}; update that yourself.",
             next_steps=[remedy],
+        )
+    if installation.kind == "archive":
+        return OperationResult(
+            operation="upgrade",
+            status="noop",
+            resource={**versions, "method": installation.kind},
+            message=f"Release {latest} is on the package index. This installation comes from {installation.source}, not"
+            " from there, so nothing was changed; whoever runs your platform has the wheel that goes with it.",
+            next_steps=["uv pip install --upgrade PATH_OR_URL_OF_THE_NEW_WHEEL"],
         )
     return _run(installation.kind, latest, versions, output)
 
@@ -117,8 +126,13 @@ def detect_installation() -> Installation:
         from urllib.parse import unquote, urlsplit
 
         return Installation("development", unquote(urlsplit(url).path))
-    if "vcs_info" in record:
-        return Installation("development", f"git+{url}")
+    if "vcs_info" in record or "archive_info" in record:
+        from osmosis_ai.workspace.repository import without_login
+
+        shown = without_login(url)
+        return (
+            Installation("archive", shown) if "archive_info" in record else Installation("development", f"git+{shown}")
+        )
     place = Path(sys.prefix).as_posix()
     for mark, kind in (("/uv/tools/", "uv tool"), ("/pipx/venvs/", "pipx")):
         if mark in f"{place}/":
@@ -138,7 +152,7 @@ def upgrade_commands(kind: Kind) -> list[list[str]]:
                 ["uv", "pip", "install", "--python", sys.executable, "--upgrade", package_name],
                 [sys.executable, "-m", "pip", "install", "--upgrade", package_name],
             ]
-        case "development":
+        case "development" | "archive":
             return []
 
 

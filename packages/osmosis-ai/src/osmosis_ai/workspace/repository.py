@@ -118,17 +118,19 @@ def read_origin(work_tree: Path, *, any_host: bool = False) -> Origin:
         written_out = _ask(work_tree, "remote", "get-url", "origin")  # a short form of the user's, by url.*.insteadOf
         if written_out and written_out != answer:
             return parse_origin(written_out, any_host=any_host)
-        raise ValidationError(f"{error.message}\n  {work_tree} has the origin {_without_login(answer)}") from None
+        raise ValidationError(f"{error.message}\n  {work_tree} has the origin {without_login(answer)!r}") from None
 
 
-def _without_login(url: str) -> str:
-    """A remote that may be shown: without user, password and query; only its beginning where these cannot be told."""
+def without_login(url: str) -> str:
+    """A URL that may be shown: without user, password and query; only its beginning where these cannot be told."""
     scheme, separator, rest = url.rpartition("://")
     authority, slash, path = rest.partition("/")
+    if scheme == "file" and not authority:
+        return url
     shown = authority.rpartition("@")[2] + slash + re.split(r"[?#]", path)[0]
     if "@" in shown:
         shown = "..."
-    return repr(f"{scheme}{separator}{shown}")
+    return f"{scheme}{separator}{shown}"
 
 
 def has_origin(work_tree: Path) -> bool:

@@ -17,14 +17,11 @@ _MOST_BYTES = 1 << 16
 @click.option("--known-as", metavar="URL", help="Answer for this address too, under which Git knows the platform.")
 @click.pass_obj
 def command(invocation: Invocation, operation: str, token_file: Path | None, known_as: str | None) -> None:
-    r"""Tell Git the login of the platform: a credential helper, which Git runs and people need not.
+    """Tell Git the login of the platform: a credential helper, which Git runs and people need not.
 
-    `osmosis quickstart` sets it for the clone. For every clone of a platform:
-
-    \b
-    git config --global credential.URL.helper '!osmosis --platform URL auth git-credential'
-
-    It answers for that platform alone, with OSMOSIS_TOKEN or the stored login, and keeps nothing.
+    `osmosis quickstart` sets it for the clone. For every clone of a platform, set credential.URL.helper in Git to
+    `!osmosis --platform URL auth git-credential`. It answers for that platform alone, with OSMOSIS_TOKEN or the stored
+    login, and keeps nothing.
     """
     if operation != "get":
         return  # Git also tells its helpers what to store and to erase; logins come and go by `auth login` and `logout`

@@ -101,8 +101,10 @@ def test_a_device_is_let_in_by_its_code(ada):
     begun = ada.post("/api/cli/device/authorize", json={"deviceName": "<script>laptop"}).json()
     page = ada.get(f"/device?code={begun['user_code'].lower()}").text
     assert "&lt;script&gt;laptop" in page and begun["user_code"] in page and "testclient" in page
-    shown = ada.submit("/device", code=begun["user_code"], decision="approve")
-    assert "signed in" in shown.text
+    unseen = ada.submit("/device", code=begun["user_code"], decision="approve")
+    assert unseen.status_code == 400 and "Compare the code" in unseen.text and begun["user_code"] in unseen.text
+    shown = ada.submit("/device", code=begun["user_code"], decision="approve", compared="yes")
+    assert "The device is signed in" in shown.text
     token = ada.post("/api/cli/device/token", json={"device_code": begun["device_code"]})
     assert token.status_code == 200, token.text
     assert ada.get(f"/device?code={begun['user_code']}").status_code == 404

@@ -11,6 +11,7 @@ from osmosis_platform.ids import looks_like_id
 NAME_LIMIT = 39
 _EMAIL_LIMIT = 254
 _PERSON_LIMIT = 100
+_JOINERS = {0x200C: None, 0x200D: None}  # not printable by themselves, and part of Persian names and of many emoji
 # The owner part of a Git identity too: the client accepts [A-Za-z0-9][A-Za-z0-9-]* there.
 _WORKSPACE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,37}[A-Za-z0-9])?")
 _LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
@@ -64,7 +65,7 @@ def check_person_name(name: str | None) -> str | None:
         InvalidRequestError: It is long or holds control characters.
     """
     name = " ".join((name or "").split())
-    if len(name) > _PERSON_LIMIT or not name.isprintable():
+    if len(name) > _PERSON_LIMIT or not name.translate(_JOINERS).isprintable():
         raise InvalidRequestError(f"A name has at most {_PERSON_LIMIT} printable characters.", field="name")
     return name or None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -10,9 +10,10 @@ from fastapi.responses import Response
 from osmosis_platform.api.pages.rendering import page
 from osmosis_platform.api.pages.visitors import SentDep, person_may
 from osmosis_platform.api.scope import ServicesDep, client_ip
+from osmosis_platform.db.repositories.device_logins import DeviceLogin
 from osmosis_platform.domain.actor import Actor
 from osmosis_platform.domain.permissions import Action
-from osmosis_platform.errors import ServiceError
+from osmosis_platform.errors import InvalidRequestError, ServiceError
 from osmosis_platform.identity.device import decide_login, find_login, show_user_code
 
 router = APIRouter(prefix="/device", include_in_schema=False)
@@ -29,7 +30,7 @@ async def show(
         login = await find_login(services, code, ip=client_ip(request))
     except ServiceError as error:
         return _again(request, error, code)
-    return page(request, "device", login=login, user_code=show_user_code(login.user_code), my_ip=actor.ip)
+    return _asked(request, actor, login)
 
 
 @router.post("")
@@ -40,6 +41,10 @@ async def decide(
     approve = form["decision"] == "approve"
     try:
         login = await find_login(services, form["code"], ip=client_ip(request))
+        if approve and not form["compared"]:
+            message = "Compare the code with the one on the device, tick the box, then approve; or deny."
+            failure = InvalidRequestError(message, field="compared")
+            return _asked(request, actor, login, status=400, failure=failure)
         await services.database.writing(lambda work: decide_login(work, actor, login.id, approve=approve))
     except ServiceError as error:
         return _again(request, error, "")
@@ -48,6 +53,10 @@ async def decide(
     else:
         facts = ("The device was refused", f"{login.device_name} got no access.")
     return page(request, "message", heading=facts[0], text=facts[1], action=("/", "To your workspaces"))
+
+
+def _asked(request: Request, actor: Actor, login: DeviceLogin, **facts: Any) -> Response:
+    return page(request, "device", login=login, user_code=show_user_code(login.user_code), my_ip=actor.ip, **facts)
 
 
 def _again(request: Request, error: ServiceError, code: str) -> Response:

@@ -7,12 +7,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from osmosis_platform.api.pages.pager import Pager
 from osmosis_platform.api.pages.rendering import go_to, local_page, page
 from osmosis_platform.api.pages.visitors import Sent, SentDep, person_may
 from osmosis_platform.api.scope import ServicesDep
 from osmosis_platform.api.segments import Segment
 from osmosis_platform.api.v1 import tokens
-from osmosis_platform.api.v1.account import rename_person, replace_password
+from osmosis_platform.api.v1.account import close_others, rename_person, replace_password
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.audit import AuditRepository
 from osmosis_platform.db.repositories.sessions import SessionRepository
@@ -33,6 +34,7 @@ _DONE = {
     "closed": "That browser is signed out.",
     "name": "Your name is saved.",
     "password": "Your password is changed; other browsers are signed out.",
+    "closed-others": "Every other browser is signed out.",
     "connected": "Connected: you can sign in with it from now on.",
 }
 
@@ -61,7 +63,8 @@ async def send_workspace(
 
 async def _home(request: Request, services: Services, actor: Actor, **facts: Any) -> Response:
     seen = await services.database.reading(lambda work: WorkspaceRepository(work).seen_by(actor.user_id))
-    return page(request, "home", workspaces=seen, workspace=None, **facts)
+    workspaces, shown = Pager(request, "/").cut(seen)
+    return page(request, "home", workspaces=workspaces, shown=shown, workspace=None, **facts)
 
 
 @router.get("/account")
@@ -82,8 +85,7 @@ async def send_token(
     except ServiceError as error:
         if error.status >= 500:
             raise
-        if error.field != "name":
-            error.field = None
+        error.field = "token-name" if error.field == "name" else None
         return await _account(request, services, actor, status=error.status, failure=error, given=form.values)
     return await _account(request, services, actor, fresh_token=issued.secret)
 
@@ -114,6 +116,15 @@ async def close_session(
     return go_to("/account?done=closed")
 
 
+@router.post("/account/sessions/close-others")
+async def close_other_sessions(
+    services: ServicesDep, _form: SentDep, actor: Annotated[Actor, person_may(Action.ACCOUNT_WRITE)]
+) -> Response:
+    """Signs every browser out but the one at hand."""
+    await services.database.writing(lambda work: close_others(work, actor))
+    return go_to("/account?done=closed-others")
+
+
 @router.post("/account/name")
 async def send_name(
     request: Request, services: ServicesDep, form: SentDep, actor: Annotated[Actor, person_may(Action.ACCOUNT_WRITE)]
@@ -122,7 +133,7 @@ async def send_name(
     try:
         await services.database.writing(lambda work: rename_person(work, actor, form["name"]))
     except InvalidRequestError as error:
-        error.field = None
+        error.field = "person-name"
         return await _account(request, services, actor, status=400, failure=error)
     return go_to("/account?done=name")
 
@@ -162,6 +173,8 @@ async def _account(request: Request, services: Services, actor: Actor, **facts: 
         }
 
     seen = await services.database.reading(read)
+    seen["tokens"], seen["tokens_shown"] = Pager(request, "/account", "tokens", size=20).cut(seen["tokens"])
+    seen["sessions"], seen["sessions_shown"] = Pager(request, "/account", "sessions", size=20).cut(seen["sessions"])
     provider = services.identity_provider
     return page(
         request,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from datetime import datetime
 from functools import cache
 from hashlib import sha256
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Undefined
 
 _WEB = Path(__file__).parents[2] / "web"
+_CELL = 300
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 HEADERS = {
     "Content-Security-Policy": (
@@ -44,7 +47,7 @@ def page(request: Request, template: str, *, status: int = 200, **facts: Any) ->
         status: Of the answer.
         facts: What the template shows; `failure` and `given` bring a form back as it was sent.
     """
-    state = request.state
+    state, services = request.state, request.app.state.services
     usual = {
         "person": getattr(state, "person", None),
         "csrf": getattr(state, "csrf", None),
@@ -52,7 +55,8 @@ def page(request: Request, template: str, *, status: int = 200, **facts: Any) ->
         "failure": None,
         "given": {},
         "status": status,
-        "base_url": request.app.state.services.settings.base_url,
+        "base_url": services.settings.base_url,
+        "now": services.clock(),
     }
     text = _environment().get_template(f"{template}.html").render(usual | facts)
     return HTMLResponse(text, status, headers=HEADERS)
@@ -100,7 +104,16 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters |= {"wire": wire_time, "shown": _shown, "size": _size, "browser": _browser, "asset": _address}
+    environment.filters |= {
+        "wire": wire_time,
+        "shown": _shown,
+        "ago": _ago,
+        "size": _size,
+        "browser": _browser,
+        "asset": _address,
+        "cell": _cell,
+        "shell": shlex.quote,
+    }
     return environment
 
 
@@ -122,9 +135,30 @@ def _address(name: str) -> str:
     return f"/assets/{name}?v={sha256(_assets()[name]).hexdigest()[:12]}"
 
 
-def _shown(moment: datetime, zone: str) -> str:
+def _shown(moment: datetime, zone: str, *, seconds: bool = False) -> str:
     there = moment.astimezone(ZoneInfo(zone))
-    return f"{there.day} {there:%b %Y, %H:%M}"
+    return f"{there.day} {there:%b %Y, %H:%M:%S}" if seconds else f"{there.day} {there:%b %Y, %H:%M}"
+
+
+def _ago(moment: datetime, now: datetime, zone: str) -> str:
+    """A moment as people say it: how long ago or how soon within a month, else its day."""
+    seconds = (now - moment).total_seconds()
+    distance = abs(seconds)
+    if distance < 45:
+        return "just now" if seconds >= 0 else "in a moment"
+    for unit, length, limit in (("minute", 60, 3600), ("hour", 3600, 86_400), ("day", 86_400, 30 * 86_400)):
+        if distance < limit - length / 2:
+            count = max(1, round(distance / length))
+            text = f"{count} {unit}{'' if count == 1 else 's'}"
+            return f"{text} ago" if seconds >= 0 else f"in {text}"
+    there = moment.astimezone(ZoneInfo(zone))
+    return f"{there.day} {there:%b %Y}"
+
+
+def _cell(value: Any) -> str:
+    """A JSON value as one cell of a table: texts as they are, others as JSON, none of them without end."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _CELL else text[:_CELL] + "…"
 
 
 def _size(count: int | None) -> str:

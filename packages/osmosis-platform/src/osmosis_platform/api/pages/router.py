@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from osmosis_platform.api.pages import device, entry, home, provider, things, workspace
+from osmosis_platform.api.pages import datasets, device, entry, home, provider, repository, secrets, things, workspace
 
 router = APIRouter()
-for part in (entry, provider, device, home, things, workspace):
+for part in (entry, provider, device, home, datasets, secrets, repository, things, workspace):
     router.include_router(part.router)

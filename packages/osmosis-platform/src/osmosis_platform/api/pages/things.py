@@ -1,32 +1,28 @@
-"""What a workspace holds, as plain lists: datasets, secrets, repository, keys; and honest pages for what is not here yet."""
+"""Usage, billing and API keys of a workspace, and honest pages for what is not here yet."""
 
 from __future__ import annotations
 
+from datetime import timedelta
+from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from osmosis_platform.api.pages.home import TOKEN_SCOPES, make_token
+from osmosis_platform.api.pages.pager import Pager
 from osmosis_platform.api.pages.visitors import SentDep, member_may
-from osmosis_platform.api.pages.workspace import clone_command, workspace_page
+from osmosis_platform.api.pages.workspace import workspace_page
 from osmosis_platform.api.scope import ServicesDep, WorkspaceScope
-from osmosis_platform.api.segments import Segment
-from osmosis_platform.db.database import UnitOfWork
-from osmosis_platform.db.repositories.datasets import DatasetRepository
-from osmosis_platform.db.repositories.repositories import RepositoryRepository
-from osmosis_platform.db.repositories.rollouts import RolloutRepository
-from osmosis_platform.db.repositories.secrets import SecretRepository
-from osmosis_platform.db.repositories.syncs import SyncRepository
+from osmosis_platform.api.v1.usage import summary_of
 from osmosis_platform.db.repositories.tokens import TokenRepository
 from osmosis_platform.domain.permissions import Action
-from osmosis_platform.errors import MissingError, ServiceError
+from osmosis_platform.errors import ServiceError
 from osmosis_platform.services import Services
 
 router = APIRouter(prefix="/{workspace}", include_in_schema=False)
 
-_SHOWN = 100
-_SCOPES = ("workspace", "user")
+_SPANS = (7, 30, 90, 365)
 _NOT_YET = {
     "training": ("Training runs", Action.RUNS_READ, "Training is not on this platform yet."),
     "evals": (
@@ -40,68 +36,18 @@ _NOT_YET = {
 _COMMANDS = {"evals": "osmosis eval run configs/eval/default.toml"}
 
 
-@router.get("/datasets")
-async def show_datasets(
-    request: Request, services: ServicesDep, scope: Annotated[WorkspaceScope, member_may(Action.DATASETS_READ)]
-) -> Response:
-    """The newest datasets."""
-    found, total = await services.database.reading(
-        lambda work: DatasetRepository(work).page(scope.workspace_id, limit=_SHOWN, offset=0)
-    )
-    return workspace_page(request, "datasets", scope, "/datasets", datasets=found, total=total)
-
-
-@router.get("/datasets/{dataset_id}")
-async def show_dataset(
+@router.get("/usage")
+async def show_usage(
     request: Request,
     services: ServicesDep,
-    dataset_id: Segment,
-    scope: Annotated[WorkspaceScope, member_may(Action.DATASETS_READ)],
+    scope: Annotated[WorkspaceScope, member_may(Action.USAGE_READ)],
+    days: Annotated[int, Query(ge=1, le=3650)] = 30,
 ) -> Response:
-    """One dataset."""
-    found = await services.database.reading(lambda work: DatasetRepository(work).find(scope.workspace_id, dataset_id))
-    if found is None:
-        raise MissingError("There is no such dataset in this workspace; it may have been replaced or deleted.")
-    return workspace_page(request, "dataset", scope, "/datasets", dataset=found)
-
-
-@router.get("/secrets")
-async def show_secrets(
-    request: Request, services: ServicesDep, scope: Annotated[WorkspaceScope, member_may(Action.SECRETS_READ)]
-) -> Response:
-    """Names of secrets, the person's own and the workspace's."""
-    found, total = await services.database.reading(
-        lambda work: SecretRepository(work).page(
-            scope.workspace_id, scope.actor.user_id, _SCOPES, limit=_SHOWN, offset=0
-        )
-    )
-    return workspace_page(request, "secrets", scope, "/secrets", secrets=found, total=total)
-
-
-@router.get("/integrations/git")
-async def show_git(
-    request: Request, services: ServicesDep, scope: Annotated[WorkspaceScope, member_may(Action.REPOSITORY_READ)]
-) -> Response:
-    """The repository, its syncs and its rollouts."""
-    place = scope.workspace_id
-
-    def read(work: UnitOfWork) -> dict[str, Any]:
-        found = RepositoryRepository(work).find_connected(place)
-        if found is None:
-            return {"repository": None, "syncs": [], "rollouts": []}
-        syncs, _ = SyncRepository(work).page(place, found.id, limit=20, offset=0)
-        rollouts, _ = RolloutRepository(work).page(place, found.id, found.default_branch, limit=_SHOWN, offset=0)
-        return {"repository": found, "syncs": syncs, "rollouts": rollouts, "clone": clone_command(services, found)}
-
-    return workspace_page(request, "git", scope, "/integrations/git", **await services.database.reading(read))
-
-
-@router.get("/rollouts")
-async def show_rollouts(
-    request: Request, services: ServicesDep, scope: Annotated[WorkspaceScope, member_may(Action.REPOSITORY_READ)]
-) -> Response:
-    """Rollouts are shown with the repository they come from."""
-    return await show_git(request, services, scope)
+    """What the workspace used, and its limits."""
+    end = services.clock()
+    read = partial(summary_of, workspace_id=scope.workspace_id, begin=end - timedelta(days=days), end=end)
+    summary = await services.database.reading(read)
+    return workspace_page(request, "usage", scope, "/usage", summary=summary, days=days, spans=_SPANS)
 
 
 @router.get("/billing")
@@ -142,20 +88,22 @@ async def send_key(
     except ServiceError as error:
         if error.status >= 500:
             raise
-        if error.field != "name":
-            error.field = None
+        error.field = "token-name" if error.field == "name" else None
         return await _keys(request, services, scope, status=error.status, failure=error, given=form.values)
     return await _keys(request, services, scope, fresh_token=issued.secret)
 
 
 async def _keys(request: Request, services: Services, scope: WorkspaceScope, **facts: Any) -> Response:
     mine = await services.database.reading(lambda work: TokenRepository(work).of_user(scope.actor.user_id))
+    here = [one for one in mine if one.workspace_id == scope.workspace_id]
+    tokens, shown = Pager(request, f"/{scope.workspace_name}/api-keys").cut(here)
     return workspace_page(
         request,
         "api_keys",
         scope,
         "/api-keys",
-        tokens=[one for one in mine if one.workspace_id == scope.workspace_id],
+        tokens=tokens,
+        shown=shown,
         scopes=TOKEN_SCOPES,
         token_action=f"/{scope.workspace_name}/api-keys",
         **facts,

@@ -6,15 +6,16 @@ from functools import cache
 from typing import Annotated, Any
 from zoneinfo import available_timezones
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
+from osmosis_platform.api.pages.pager import Pager, Shown
 from osmosis_platform.api.pages.rendering import go_to, page
 from osmosis_platform.api.pages.visitors import SentDep, member_may
 from osmosis_platform.api.scope import ServicesDep, WorkspaceScope
 from osmosis_platform.api.segments import Segment
 from osmosis_platform.db.database import UnitOfWork
-from osmosis_platform.db.repositories.audit import AuditRepository
+from osmosis_platform.db.repositories.audit import AuditEntry, AuditRepository
 from osmosis_platform.db.repositories.datasets import DatasetRepository
 from osmosis_platform.db.repositories.invitations import InvitationRepository
 from osmosis_platform.db.repositories.memberships import MembershipRepository
@@ -39,10 +40,12 @@ router = APIRouter(prefix="/{workspace}", include_in_schema=False)
 TABS = (
     ("", "Overview", None),
     ("/datasets", "Datasets", Action.DATASETS_READ),
+    ("/rollouts", "Rollouts", Action.ROLLOUTS_READ),
     ("/secrets", "Secrets", Action.SECRETS_READ),
     ("/integrations/git", "Git", Action.REPOSITORY_READ),
     ("/members", "Members", Action.MEMBERS_READ),
     ("/api-keys", "API keys", None),
+    ("/usage", "Usage", Action.USAGE_READ),
     ("/audit", "Audit", Action.AUDIT_READ),
     ("/settings", "Settings", None),
 )
@@ -52,6 +55,12 @@ _DONE = {
     "removed": "The member is removed.",
     "saved": "Saved.",
     "taken-back": "The invitation is taken back.",
+    "set": "The secret is set; runs get the new value from now on.",
+    "deleted": "It is deleted.",
+    "renamed": "It is renamed.",
+    "sync": "A sync is queued; it shows below once it is through.",
+    "disconnected": "The remote is disconnected; the repository that this platform hosts is connected again.",
+    "revoked": "The key is revoked.",
 }
 
 
@@ -94,7 +103,7 @@ async def show_overview(
             "datasets": DatasetRepository(work).page(place, limit=0, offset=0)[1],
             "secrets": SecretRepository(work).page(place, scope.actor.user_id, _SCOPES, limit=0, offset=0)[1],
             "rollouts": rollouts,
-            "members": len(MembershipRepository(work).all(place)),
+            "members": MembershipRepository(work).count(place),
         }
         return found, counts
 
@@ -268,19 +277,30 @@ async def show_audit(
     request: Request,
     services: ServicesDep,
     scope: Annotated[WorkspaceScope, member_may(Action.AUDIT_READ)],
-    before: int | None = None,
+    before: Annotated[int | None, Query(ge=1, le=1 << 53)] = None,
+    after: Annotated[int | None, Query(ge=0, le=1 << 53)] = None,
 ) -> Response:
-    """Who did what, newest first."""
+    """Who did what, newest first; `before` and `after` are the numbers of entries."""
 
-    def read(work: UnitOfWork) -> tuple[list[Any], dict[str, str]]:
-        entries = AuditRepository(work).page(scope.workspace_id, before=before, limit=_AUDIT_PAGE + 1)
-        ids = {one.actor_id for one in entries if one.actor_id}
-        found = [UserRepository(work).find(one) for one in ids]
-        return entries, {one.id: one.name or one.email for one in found if one}
+    def read(work: UnitOfWork) -> tuple[list[AuditEntry], dict[str, str], int]:
+        audit = AuditRepository(work)
+        newest, _ = audit.head(scope.workspace_id)
+        # Numbers have no gaps, so what comes after an entry is what comes before another.
+        limit = before if after is None else min(after + _AUDIT_PAGE, newest) + 1
+        entries = audit.page(scope.workspace_id, before=limit, limit=_AUDIT_PAGE)
+        found = [UserRepository(work).find(one) for one in {one.actor_id for one in entries if one.actor_id}]
+        return entries, {one.id: one.name or one.email for one in found if one}, newest
 
-    entries, people = await services.database.reading(read)
-    older = entries[_AUDIT_PAGE - 1].seq if len(entries) > _AUDIT_PAGE else None
-    return workspace_page(request, "audit", scope, "/audit", entries=entries[:_AUDIT_PAGE], people=people, older=older)
+    entries, people, newest = await services.database.reading(read)
+    here = f"/{scope.workspace_name}/audit"
+    shown = Shown(
+        first=newest - entries[0].seq + 1 if entries else 1,
+        last=newest - entries[-1].seq + 1 if entries else 0,
+        total=newest,
+        previous=here if not entries else f"{here}?after={entries[0].seq}" if entries[0].seq < newest else None,
+        next=f"{here}?before={entries[-1].seq}" if entries and entries[-1].seq > 1 else None,
+    )
+    return workspace_page(request, "audit", scope, "/audit", entries=entries, people=people, shown=shown)
 
 
 def _settings(request: Request, scope: WorkspaceScope, **facts: Any) -> Response:
@@ -304,10 +324,14 @@ def _zones() -> list[str]:
 
 async def _members(request: Request, services: Services, scope: WorkspaceScope, **facts: Any) -> Response:
     may_invite = may(scope, Action.INVITATIONS_MANAGE)
+    here = f"/{scope.workspace_name}/members"
+    pager, open_pager = Pager(request, here), Pager(request, here, "invitations")
 
     def read(work: UnitOfWork) -> dict[str, Any]:
+        members, total = MembershipRepository(work).page(scope.workspace_id, limit=pager.size, offset=pager.offset)
         invitations = InvitationRepository(work).open(scope.workspace_id) if may_invite else []
-        return {"members": MembershipRepository(work).all(scope.workspace_id), "invitations": invitations}
+        cut, open_shown = open_pager.cut(invitations)
+        return {"members": members, "shown": pager.over(total), "invitations": cut, "open_shown": open_shown}
 
     return workspace_page(
         request,

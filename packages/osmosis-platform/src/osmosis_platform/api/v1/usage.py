@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -72,27 +73,7 @@ async def summary(
     if begin >= end:
         raise InvalidRequestError("`since` must be before `until`.", field="since")
 
-    def read(work: UnitOfWork) -> UsageSummary:
-        limits = QuotaRepository(work).all(scope.workspace_id)
-        return UsageSummary(
-            since=wire_time(begin) or "",
-            until=wire_time(end) or "",
-            usage=[
-                UsageItem(
-                    kind=total.kind,
-                    unit=total.unit,
-                    quantity=total.quantity,
-                    records=total.records,
-                    cost_usd=total.cost_usd,
-                )
-                for total in UsageRepository(work).totals(scope.workspace_id, begin, end)
-            ],
-            quotas=[
-                QuotaItem(name=name, what=what, limit=limits.get(name), used=used_of(work, scope.workspace_id, name))
-                for name, what in NAMES.items()
-            ],
-        )
-
+    read = partial(summary_of, workspace_id=scope.workspace_id, begin=begin, end=end)
     return await services.database.reading(read)
 
 
@@ -130,6 +111,29 @@ async def set_for_one(
 
     await services.database.writing(write)
     return Response(status_code=204)
+
+
+def summary_of(work: UnitOfWork, *, workspace_id: str, begin: datetime, end: datetime) -> UsageSummary:
+    """What a workspace used in `[begin, end)`, and its limits as they are now."""
+    limits = QuotaRepository(work).all(workspace_id)
+    return UsageSummary(
+        since=wire_time(begin) or "",
+        until=wire_time(end) or "",
+        usage=[
+            UsageItem(
+                kind=total.kind,
+                unit=total.unit,
+                quantity=total.quantity,
+                records=total.records,
+                cost_usd=total.cost_usd,
+            )
+            for total in UsageRepository(work).totals(workspace_id, begin, end)
+        ],
+        quotas=[
+            QuotaItem(name=name, what=what, limit=limits.get(name), used=used_of(work, workspace_id, name))
+            for name, what in NAMES.items()
+        ],
+    )
 
 
 def _utc(moment: datetime, field: str) -> datetime:

@@ -13,8 +13,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel
 
+from osmosis_platform.api.repositories import begin_sync
 from osmosis_platform.api.scope import ServicesDep, open_to_all
-from osmosis_platform.api.v1.repository import begin_sync
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.repositories import RepositoryIndex
 from osmosis_platform.errors import UnauthorizedError

@@ -45,6 +45,15 @@ class MembershipRepository:
         """Every member, in the order they joined."""
         return self._select(workspace_id)
 
+    def page(self, workspace_id: str, *, limit: int, offset: int) -> tuple[list[Member], int]:
+        """One page, in the order they joined, and how many there are in all."""
+        return self._select(workspace_id, limit=limit, offset=offset), self.count(workspace_id)
+
+    def count(self, workspace_id: str) -> int:
+        """How many members there are."""
+        query = sa.select(sa.func.count()).select_from(memberships).where(memberships.c.workspace_id == workspace_id)
+        return self._work.execute(query).scalar_one()
+
     def owners(self, workspace_id: str) -> int:
         """How many owners there are who can still sign in."""
         query = (
@@ -70,7 +79,9 @@ class MembershipRepository:
     def _key(workspace_id: str, user_id: str) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
         return memberships.c.workspace_id == workspace_id, memberships.c.user_id == user_id
 
-    def _select(self, workspace_id: str, *conditions: sa.ColumnElement[bool]) -> list[Member]:
+    def _select(
+        self, workspace_id: str, *conditions: sa.ColumnElement[bool], limit: int | None = None, offset: int = 0
+    ) -> list[Member]:
         query = (
             sa.select(
                 memberships.c.user_id,
@@ -82,6 +93,8 @@ class MembershipRepository:
             .join(users, users.c.id == memberships.c.user_id)
             .where(memberships.c.workspace_id == workspace_id, *conditions)
             .order_by(memberships.c.created_at, memberships.c.user_id)
+            .limit(limit)
+            .offset(offset)
         )
         rows: list[dict[str, Any]] = [dict(row) for row in self._work.execute(query).mappings()]
         for row in rows:

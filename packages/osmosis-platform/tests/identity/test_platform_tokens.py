@@ -134,3 +134,24 @@ def test_an_address_is_one_persons_whatever_its_case(house):
     with pytest.raises(Exception, match="already"):
         house.person("ADA")
     assert house.read(lambda work: UserRepository(work).count()) == 1
+
+
+def test_a_token_for_one_workspace_sees_and_ends_those_for_it_alone(house, client):
+    place = house.workspace.id
+    mine, other = house.headers("ada", workspace_id=place), house.token("ada", workspace_id=place)
+    everywhere = house.token("ada")
+    listed = client.get("/api/v1/tokens", headers=mine).json()["tokens"]
+    assert {one["workspace_id"] for one in listed} == {place} and len(listed) == 2
+    for path in ("/api/cli/tokens/", "/api/v1/tokens/"):
+        answer = client.delete(path + everywhere.id, headers=mine)
+        assert (answer.status_code, answer.json()["code"]) == (404, "TOKEN_NOT_FOUND")
+    assert client.delete(f"/api/v1/tokens/{other.id}", headers=mine).status_code == 204
+    assert client.get("/api/v1/account", headers={"Authorization": f"Bearer {everywhere.secret}"}).status_code == 200
+
+
+def test_a_narrow_token_does_not_show_where_its_owner_is_signed_in(house, client):
+    assert (
+        client.get("/api/v1/account/sessions", headers=house.headers("ada", scopes=["account:read"])).status_code == 200
+    )
+    for facts in ({"scopes": ["datasets:read"]}, {"workspace_id": house.workspace.id}):
+        assert client.get("/api/v1/account/sessions", headers=house.headers("ada", **facts)).status_code == 403

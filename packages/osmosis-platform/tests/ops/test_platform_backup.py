@@ -18,6 +18,7 @@ from osmosis_platform.identity.tokens import actor_of
 from osmosis_platform.ops.backup import back_up, backed_up_tables, table_lines
 from osmosis_platform.ops.restore import BackupDamagedError, restore
 from osmosis_platform.secrets.keeping import resolve, set_secret
+from osmosis_platform.secrets.redacting import OWN
 from osmosis_platform.services import Services
 from osmosis_platform.settings import Settings
 
@@ -29,9 +30,9 @@ def platform(services):
     """A platform with a person, a workspace and its repository, a secret, an object and log lines."""
     services.vault.check(services.database)
     with services.database.write() as work:
-        user = create_user(work, "ada@example.test", name="Ada", password="correct horse battery")
+        user = create_user(work, "ada@example.test", name="Ada", password_hash="$argon2id$")
         workspace = create_workspace(services, work, user, "lab")
-        append_lines(work, workspace.id, "ds_1", [LogLine("info", "walk", "a line", {"n": 1})])
+        append_lines(work, workspace.id, "ds_1", [LogLine("info", "walk", "a line", {"n": 1})], redactor=OWN)
         set_secret(services.vault, work, workspace.id, actor_of(user), scope="workspace", name="KEY", value="a value")
     services.blobs.put(f"{workspace.id}/datasets/ds_1", [b"rows" * 10_000])
     return services, user, workspace

@@ -29,6 +29,7 @@ class Action(StrEnum):
 
     ACCOUNT_READ = "account.read"
     ACCOUNT_WRITE = "account.write"
+    SESSIONS_READ = "account.read_sessions"
     TOKENS_READ = "tokens.read"
     TOKENS_WRITE = "tokens.write"
     TOKENS_REVOKE_OWN = "tokens.revoke_own"
@@ -101,6 +102,7 @@ class Rule:
 RULES: dict[Action, Rule] = {
     Action.ACCOUNT_READ: Rule(None, None),
     Action.ACCOUNT_WRITE: Rule(None, "account:write", beyond=True),
+    Action.SESSIONS_READ: Rule(None, "account:read", beyond=True),
     Action.TOKENS_READ: Rule(None, "tokens:read"),
     Action.TOKENS_WRITE: Rule(None, "tokens:write"),
     Action.TOKENS_REVOKE_OWN: Rule(None, None),

@@ -16,7 +16,7 @@ from osmosis_platform.domain.permissions import Action, Role
 from osmosis_platform.errors import InvalidRequestError
 from osmosis_platform.identity.members import acting_role
 from osmosis_platform.identity.names import check_email, check_person_name, check_timezone, check_workspace_name
-from osmosis_platform.identity.passwords import hash_password
+from osmosis_platform.identity.removal import take_away
 from osmosis_platform.identity.tokens import actor_of
 
 if TYPE_CHECKING:
@@ -28,17 +28,17 @@ def create_user(
     email: str,
     *,
     name: str | None = None,
-    password: str | None = None,
+    password_hash: str | None = None,
     is_administrator: bool = False,
     actor: Actor | None = None,
 ) -> User:
-    """Adds a person. Takes about 100 ms with a password, so call it in a thread.
+    """Adds a person.
 
     Args:
         work: The transaction.
         email: In any case.
         name: As others see it.
-        password: 10 to 1,024 characters; None for people who only use tokens or an identity provider.
+        password_hash: Of identity.passwords; None for people who only use tokens or an identity provider.
         is_administrator: Of the whole platform.
         actor: Who adds them; None for the person alone.
 
@@ -47,20 +47,15 @@ def create_user(
         TakenError: The address is somebody's.
     """
     email, name = check_email(email), check_person_name(name)
-    hashed = None if password is None else hash_password(password)
-    user = UserRepository(work).add(email, name=name, password_hash=hashed, is_administrator=is_administrator)
+    user = UserRepository(work).add(email, name=name, password_hash=password_hash, is_administrator=is_administrator)
     facts = {"email": email, "is_administrator": is_administrator}
     AuditRepository(work).record(None, actor or actor_of(user), "user.create", "user", user.id, facts)
     return user
 
 
-def change_password(work: UnitOfWork, actor: Actor, password: str) -> None:
-    """Replaces a person's password and signs their other browsers out. Slow: call it in a thread.
-
-    Raises:
-        InvalidRequestError: The password is too short or too long.
-    """
-    UserRepository(work).set_password(actor.user_id, hash_password(password))
+def change_password(work: UnitOfWork, actor: Actor, password_hash: str) -> None:
+    """Replaces a person's password and signs their other browsers out."""
+    UserRepository(work).set_password(actor.user_id, password_hash)
     SessionRepository(work).close_all(actor.user_id, except_id=actor.session_id)
     AuditRepository(work).record(None, actor, "user.change_password", "user", actor.user_id, {})
 
@@ -123,7 +118,7 @@ def change_workspace(
 
 
 def delete_workspace(work: UnitOfWork, actor: Actor, workspace_id: str, *, confirmed_name: str) -> None:
-    """Takes a workspace away from all its members; tokens restricted to it end.
+    """Takes a workspace away from all its members; tokens restricted to it end. What it held goes later: `identity.removal`.
 
     Args:
         work: The transaction.
@@ -140,7 +135,4 @@ def delete_workspace(work: UnitOfWork, actor: Actor, workspace_id: str, *, confi
     if confirmed_name != workspace.name:
         message = f"To delete this workspace, type its name exactly: {workspace.name}."
         raise InvalidRequestError(message, field="name", code="CONFIRMATION_WRONG")
-    WorkspaceRepository(work).delete(workspace_id)
-    tokens = TokenRepository(work).revoke_restricted(workspace_id)
-    facts = {"name": workspace.name, "tokens": tokens}
-    AuditRepository(work).record(workspace_id, actor, "workspace.delete", "workspace", workspace_id, facts)
+    take_away(work, actor, workspace)

@@ -40,10 +40,10 @@ def finish_setup(
     *,
     email: str,
     name: str | None,
-    password: str,
+    password_hash: str,
     workspace: str,
 ) -> tuple[User, Workspace]:
-    """Makes the first account, an administrator, and its workspace. Slow: call it in a thread.
+    """Makes the first account, an administrator, and its workspace.
 
     Raises:
         ForbiddenError: `SETUP_TOKEN_INVALID`: the token is unknown, or was used.
@@ -52,5 +52,5 @@ def finish_setup(
     if UserRepository(work).count() or not FactRepository(work).take(_FACT, digest(token.strip())):
         message = "This set-up link does not count any more. Restart the platform for a new one, or sign in."
         raise ForbiddenError(message, code="SETUP_TOKEN_INVALID")
-    user = create_user(work, email, name=name, password=password, is_administrator=True)
+    user = create_user(work, email, name=name, password_hash=password_hash, is_administrator=True)
     return user, create_workspace(services, work, user, workspace)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import anyio
-import anyio.lowlevel
-import anyio.to_thread
-
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.audit import AuditRepository
 from osmosis_platform.db.repositories.throttles import ThrottleRepository
 from osmosis_platform.db.repositories.users import UserRepository
 from osmosis_platform.errors import TooManyRequestsError, UnauthorizedError
-from osmosis_platform.identity.passwords import password_matches
+from osmosis_platform.identity.passwords import matches_in_thread
 from osmosis_platform.identity.secret_tokens import digest
 from osmosis_platform.identity.sessions import OpenedSession, open_session
 from osmosis_platform.identity.tokens import actor_of
@@ -21,7 +17,6 @@ WINDOW_S = 900
 TOGETHER, PER_PLACE, PER_ADDRESS = 10, 50, 100
 """Attempts in the window: for one address from one place, from one place, for one address. The last is wide, so that
 strangers cannot easily lock somebody out."""
-_HASHES_AT_A_TIME = 2  # each takes 64 MiB and 100 ms of a core
 
 
 async def sign_in(
@@ -48,7 +43,7 @@ async def sign_in(
         raise TooManyRequestsError(message, code="SIGN_IN_THROTTLED", headers={"Retry-After": str(WINDOW_S)})
     user = await services.database.reading(lambda work: UserRepository(work).by_email(email))
     stored = None if user is None else user.password_hash
-    matches = await anyio.to_thread.run_sync(password_matches, stored, password, limiter=_limiter())
+    matches = await matches_in_thread(stored, password)
     if user is None or not matches or user.disabled_at is not None:
         raise UnauthorizedError("The e-mail address or the password is wrong.", code="SIGN_IN_FAILED")
 
@@ -59,15 +54,3 @@ async def sign_in(
         return opened
 
     return await services.database.writing(open_it)
-
-
-_limiters: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar("argon2")
-
-
-def _limiter() -> anyio.CapacityLimiter:
-    """One for each event loop."""
-    limiter = _limiters.get(None)
-    if limiter is None:
-        limiter = anyio.CapacityLimiter(_HASHES_AT_A_TIME)
-        _limiters.set(limiter)
-    return limiter

@@ -116,7 +116,7 @@ def _bootstrap(services: Services, bootstrap: Bootstrap) -> None:
     with services.database.write() as work:
         user = UserRepository(work).by_email(bootstrap.email)
         if user is None:
-            user = create_user(work, bootstrap.email, name=None, password=None, is_administrator=True)
+            user = create_user(work, bootstrap.email, name=None, is_administrator=True)
         workspace = WorkspaceRepository(work).by_name(bootstrap.workspace)
         if workspace is None:
             create_workspace(services, work, user, bootstrap.workspace)

@@ -9,12 +9,9 @@ from pydantic import BaseModel
 
 from osmosis_platform.api.scope import ServicesDep, allowed_caller
 from osmosis_platform.api.segments import Segment
-from osmosis_platform.db.database import UnitOfWork
-from osmosis_platform.db.repositories.audit import AuditRepository
-from osmosis_platform.db.repositories.tokens import TokenRepository
+from osmosis_platform.api.v1.tokens import revoke_token
 from osmosis_platform.domain.actor import Actor
 from osmosis_platform.domain.permissions import Action, authorize
-from osmosis_platform.errors import MissingError
 
 router = APIRouter(prefix="/api/cli", tags=["auth"])
 
@@ -32,13 +29,5 @@ async def revoke(
     """Ends the token at hand, or another of the same person; from this moment on it is refused."""
     if token_id != actor.token_id:
         authorize(None, Action.TOKENS_WRITE, actor=actor)
-
-    def end(work: UnitOfWork) -> bool:
-        if not TokenRepository(work).revoke(actor.user_id, token_id):
-            return False
-        AuditRepository(work).record(None, actor, "token.revoke", "token", token_id, {})
-        return True
-
-    if not await services.database.writing(end):
-        raise MissingError("You have no such token; `osmosis auth whoami` shows yours.", code="TOKEN_NOT_FOUND")
+    await services.database.writing(lambda work: revoke_token(work, actor, token_id))
     return RevokedResponse()

@@ -20,6 +20,7 @@ from osmosis_platform.db.repositories.workspaces import WorkspaceRepository
 from osmosis_platform.errors import MissingError, ServiceError, TooManyRequestsError
 from osmosis_platform.identity.accounts import create_user
 from osmosis_platform.identity.members import accept_invitation, find_invitation
+from osmosis_platform.identity.passwords import hash_in_thread
 from osmosis_platform.identity.sessions import OpenedSession, close_session, open_session
 from osmosis_platform.identity.setup import finish_setup, is_setup_open
 from osmosis_platform.identity.sign_in import sign_in
@@ -54,21 +55,22 @@ async def send_setup(request: Request, services: ServicesDep, form: SentDep) -> 
         return _setup_is_over(request)
     ip = client_ip(request)
 
-    def finish(work: UnitOfWork) -> tuple[OpenedSession, str]:
+    def finish(work: UnitOfWork, hashed: str) -> tuple[OpenedSession, str]:
         user, workspace = finish_setup(
             services,
             work,
             form["token"].strip().lstrip("#"),
             email=form["email"],
             name=form["name"],
-            password=form["password"],
+            password_hash=hashed,
             workspace=form["workspace"],
         )
         return _open(services, work, user, request), workspace.name
 
     try:
         await _throttled(services, f"setup:{ip}", _SETUP_TRIES, _SETUP_WINDOW_S)
-        opened, name = await services.database.writing(finish)
+        hashed = await hash_in_thread(form["password"])
+        opened, name = await services.database.writing(lambda work: finish(work, hashed))
     except ServiceError as error:
         if error.status >= 500:
             raise
@@ -163,18 +165,22 @@ async def accept(request: Request, services: ServicesDep, visitor: VisitorDep, f
     if secret is None:
         return go_to("/invitation")
 
-    def join(work: UnitOfWork) -> tuple[OpenedSession | None, str]:
+    def join(work: UnitOfWork, hashed: str | None) -> tuple[OpenedSession | None, str]:
         invitation, _ = find_invitation(work, secret)
         opened, actor = None, visitor
         if actor is None:
-            user = create_user(work, invitation.email or form["email"], name=form["name"], password=form["password"])
+            user = create_user(work, invitation.email or form["email"], name=form["name"], password_hash=hashed)
             actor = actor_of(user, ip=client_ip(request))
             opened = _open(services, work, user, request)
         accept_invitation(work, actor, secret)
         return opened, WorkspaceRepository(work).get(invitation.workspace_id).name
 
     try:
-        opened, name = await services.database.writing(join)
+        hashed = None
+        if visitor is None:
+            await services.database.reading(lambda work: find_invitation(work, secret))
+            hashed = await hash_in_thread(form["password"])
+        opened, name = await services.database.writing(lambda work: join(work, hashed))
     except ServiceError as error:
         if error.status >= 500:
             raise

@@ -21,7 +21,7 @@ from osmosis_platform.domain.permissions import Action
 from osmosis_platform.errors import InvalidRequestError, MissingError, TooManyRequestsError
 from osmosis_platform.identity.accounts import change_password
 from osmosis_platform.identity.names import check_person_name
-from osmosis_platform.identity.passwords import password_matches
+from osmosis_platform.identity.passwords import hash_in_thread, matches_in_thread
 from osmosis_platform.services import Services
 
 router = APIRouter(prefix="/api/v1/account", tags=["account"])
@@ -99,7 +99,9 @@ async def send_password(services: ServicesDep, actor: Writer, wanted: PasswordCh
 
 
 @router.get("/sessions")
-async def list_sessions(services: ServicesDep, actor: Reader) -> SessionList:
+async def list_sessions(
+    services: ServicesDep, actor: Annotated[Actor, allowed_caller(Action.SESSIONS_READ)]
+) -> SessionList:
     """Where the caller is signed in."""
     found = await services.database.reading(lambda work: SessionRepository(work).of_user(actor.user_id))
     return SessionList(
@@ -164,13 +166,11 @@ async def replace_password(services: Services, actor: Actor, current: str, passw
         message = "Too many attempts to change the password; wait 15 minutes."
         raise TooManyRequestsError(message, headers={"Retry-After": str(_WINDOW_S)})
 
-    def change(work: UnitOfWork) -> None:
-        stored = UserRepository(work).get(actor.user_id).password_hash
-        if stored is not None and not password_matches(stored, current):
-            raise InvalidRequestError("This is not your current password.", field="current", code="PASSWORD_WRONG")
-        change_password(work, actor, password)
-
-    await services.database.writing(change)
+    stored = (await services.database.reading(lambda work: UserRepository(work).get(actor.user_id))).password_hash
+    if stored is not None and not await matches_in_thread(stored, current):
+        raise InvalidRequestError("This is not your current password.", field="current", code="PASSWORD_WRONG")
+    hashed = await hash_in_thread(password)
+    await services.database.writing(lambda work: change_password(work, actor, hashed))
 
 
 def _shown(user: User) -> AccountView:

@@ -66,8 +66,10 @@ class MadeToken(BaseModel):
 
 @router.get("")
 async def list_tokens(services: ServicesDep, actor: Reader) -> TokenList:
-    """The caller's tokens."""
-    found = await services.database.reading(lambda work: TokenRepository(work).of_user(actor.user_id))
+    """The caller's tokens; with a token for one workspace, those for it alone."""
+    found = await services.database.reading(
+        lambda work: TokenRepository(work).of_user(actor.user_id, only_workspace_id=actor.only_workspace_id)
+    )
     return TokenList(
         tokens=[
             TokenView(
@@ -135,11 +137,12 @@ def make_token(
 
 
 def revoke_token(work: UnitOfWork, actor: Actor, token_id: str) -> None:
-    """Ends a token of the caller.
+    """Ends a token of the caller; with a token for one workspace, only one that is for it alone.
 
     Raises:
         MissingError: There is none that counts.
     """
-    if not TokenRepository(work).revoke(actor.user_id, token_id):
-        raise MissingError("You have no such token; it may be revoked already.", code="TOKEN_NOT_FOUND")
+    if not TokenRepository(work).revoke(actor.user_id, token_id, only_workspace_id=actor.only_workspace_id):
+        message = "You have no such token, or it is revoked already; your account's page shows yours."
+        raise MissingError(message, code="TOKEN_NOT_FOUND")
     AuditRepository(work).record(None, actor, "token.revoke", "token", token_id, {})

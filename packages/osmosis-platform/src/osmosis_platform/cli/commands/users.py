@@ -57,10 +57,11 @@ def add(
 ) -> None:
     """Add a person. Asks for a password; `--no-password` makes an account without one."""
     from osmosis_platform.identity.accounts import create_user
+    from osmosis_platform.identity.passwords import hash_password
 
-    password = None if no_password else _read_password(password_stdin)
+    hashed = None if no_password else hash_password(_read_password(password_stdin))
     with opened(data_dir) as services, services.database.write() as work:
-        person = create_user(work, email, name=name, password=password, is_administrator=administrator)
+        person = create_user(work, email, name=name, password_hash=hashed, is_administrator=administrator)
     click.echo(f"Added {person.email}. Invite them into a workspace: osmosis-platform workspace add-member")
 
 
@@ -71,14 +72,15 @@ def add(
 def set_password(email: str, password_stdin: bool, data_dir: Path | None) -> None:
     """Give a person a new password; ends their browser sessions."""
     from osmosis_platform.identity.accounts import change_password
+    from osmosis_platform.identity.passwords import hash_password
     from osmosis_platform.identity.tokens import actor_of
 
     with opened(data_dir) as services:
         with services.database.read() as work:
             person = person_of(work, email)
-        password = _read_password(password_stdin)
+        hashed = hash_password(_read_password(password_stdin))
         with services.database.write() as work:
-            change_password(work, actor_of(person), password)
+            change_password(work, actor_of(person), hashed)
     click.echo(f"{person.email} has a new password and was signed out everywhere.")
 
 

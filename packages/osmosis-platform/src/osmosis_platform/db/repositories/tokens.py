@@ -69,10 +69,15 @@ class TokenRepository:
             return None
         return Token(*row[: len(COLUMNS)]), User(*row[len(COLUMNS) :])
 
-    def of_user(self, user_id: str) -> list[Token]:
-        """A person's tokens that are not revoked, newest first; run tokens are not shown."""
+    def of_user(self, user_id: str, *, only_workspace_id: str | None = None) -> list[Token]:
+        """A person's tokens that are not revoked, newest first; run tokens are not shown.
+
+        Args:
+            user_id: Whose.
+            only_workspace_id: Those for this workspace alone; None for all.
+        """
         query = sa.select(*COLUMNS).where(
-            api_tokens.c.user_id == user_id, api_tokens.c.revoked_at.is_(None), api_tokens.c.kind != "run"
+            *_of(user_id, only_workspace_id), api_tokens.c.revoked_at.is_(None), api_tokens.c.kind != "run"
         )
         return [Token(**row) for row in self._work.execute(query.order_by(api_tokens.c.id.desc())).mappings()]
 
@@ -81,10 +86,9 @@ class TokenRepository:
         statement = sa.update(api_tokens).where(api_tokens.c.id == token_id)
         self._work.execute(statement.values(last_used_at=self._work.clock()))
 
-    def revoke(self, user_id: str, token_id: str) -> bool:
-        """Ends a person's token; False if there is none that counts."""
-        mine = (api_tokens.c.user_id == user_id, api_tokens.c.id == token_id)
-        return self._revoke(*mine) == 1
+    def revoke(self, user_id: str, token_id: str, *, only_workspace_id: str | None = None) -> bool:
+        """Ends a person's token; False if there is none that counts, or none for that workspace alone."""
+        return self._revoke(*_of(user_id, only_workspace_id), api_tokens.c.id == token_id) == 1
 
     def revoke_all(self, user_id: str) -> int:
         """Ends every token of a person."""
@@ -100,3 +104,10 @@ class TokenRepository:
     def _revoke(self, *conditions: sa.ColumnElement[bool]) -> int:
         statement = sa.update(api_tokens).where(*conditions, api_tokens.c.revoked_at.is_(None))
         return self._work.execute(statement.values(revoked_at=self._work.clock())).rowcount
+
+
+def _of(user_id: str, only_workspace_id: str | None) -> list[sa.ColumnElement[bool]]:
+    mine = [api_tokens.c.user_id == user_id]
+    if only_workspace_id is not None:
+        mine.append(api_tokens.c.workspace_id == only_workspace_id)
+    return mine

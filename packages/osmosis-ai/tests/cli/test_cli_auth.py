@@ -294,6 +294,16 @@ def test_damaged_logins_are_set_aside_by_logging_out_or_in_only(tmp_path, stub, 
     assert (file.parent / "credentials.json.bak.2").read_text() == text
 
 
+def test_damaged_logins_are_forgotten_on_a_machine_without_a_keyring_too(tmp_path, here):
+    file = write(tmp_path, "{not json")
+    here |= {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
+    done = osmosis("--json", "auth", "logout", "--yes", cwd=tmp_path, env=here)
+    assert (done.status, done.json["status"]) == (0, "success")
+    codes = [line["warning"]["code"] for line in done.objects]
+    assert codes == ["CREDENTIALS_METADATA_BACKED_UP", "KEYRING_UNAVAILABLE"]
+    assert not file.exists()
+
+
 def test_one_damaged_entry_does_not_cost_the_others(tmp_path, stub, here):
     write(tmp_path, {"version": 2, "platforms": {stub.url: {"version": 2}, PRODUCTION: entry(PRODUCTION)}})
     who = osmosis("--json", "auth", "whoami", cwd=tmp_path, env=here)
@@ -319,6 +329,7 @@ def test_an_unreadable_file_is_said_to_be_one(tmp_path, here):
     credentials(tmp_path).mkdir(parents=True)
     done = osmosis("--json", "auth", "whoami", cwd=tmp_path, env=here)
     assert done.error["code"] == "CREDENTIALS_UNAVAILABLE"
+    assert "OSMOSIS_TOKEN" in done.error["message"]
 
 
 def test_the_old_form_of_the_file_and_of_the_keyring_is_read_for_production(tmp_path, here):

@@ -144,7 +144,7 @@ def logout(platform_url: str, *, warn: Warn) -> LoggedOut:
         OsmosisError: The login cannot be removed: KEYRING_CLEANUP_FAILED, KEYRING_UNAVAILABLE, CREDENTIALS_UNAVAILABLE.
     """
     if _set_damage_aside(warn):
-        _forget_in_keyring(None)
+        _forget_old_entries(warn)
         return LoggedOut(revoked=False)
     try:
         login = logins.load_login(platform_url)
@@ -277,18 +277,33 @@ def _require_keyring() -> None:
         raise system_keyring.missing_keyring("saved credentials could not be removed")
 
 
-def _forget_in_keyring(login: Login | None) -> None:
-    """Remove the keyring's entries of a login; without one, the entries that older clients made.
+def _forget_in_keyring(login: Login) -> None:
+    """Remove the keyring's entries of a login.
 
     Raises:
         OsmosisError: The keyring refuses, or is needed and missing.
     """
     from osmosis_ai.client import system_keyring
 
-    if login is not None and login.token_store == "file":
+    if login.token_store == "file":
         return
     _require_keyring()
-    for account in login.keyring_accounts() if login else system_keyring.legacy_accounts():
+    for account in login.keyring_accounts():
+        system_keyring.remove(account)
+
+
+def _forget_old_entries(warn: Warn) -> None:
+    """Remove the keyring's entries that older clients made; a machine without a keyring can have none that matter.
+
+    Raises:
+        KeyringCleanupError: The keyring refuses.
+    """
+    from osmosis_ai.client import system_keyring
+
+    if not system_keyring.is_usable():
+        warn("No system keyring is available, so none was searched for entries of older logins.", "KEYRING_UNAVAILABLE")
+        return
+    for account in system_keyring.legacy_accounts():
         system_keyring.remove(account)
 
 

@@ -29,6 +29,7 @@ from osmosis_ai.errors import (
 
 VERSION = 2
 STORE_VARIABLE = "OSMOSIS_TOKEN_STORE"
+_REMEDY = "Make it a file of yours that can be read and written, or set OSMOSIS_TOKEN, which needs none."
 
 type TokenStore = Literal["keyring", "file"]
 type StoreMode = Literal["auto", "keyring", "file"]
@@ -236,7 +237,9 @@ def _read_file() -> dict[str, Any]:
     except FileNotFoundError:
         return {"version": VERSION, "platforms": {}}
     except OSError as error:
-        raise CredentialsUnavailableError(f"Cannot read the saved logins in {path}: {error.strerror}.") from None
+        raise CredentialsUnavailableError(
+            f"Cannot read the saved logins in {path}: {error.strerror}. {_REMEDY}"
+        ) from None
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -360,7 +363,9 @@ def _locked() -> Generator[None]:
         directory.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(directory, os.O_RDONLY)
     except OSError as error:
-        raise CredentialsUnavailableError(f"Cannot use {directory} for saved logins: {error.strerror}.") from None
+        raise CredentialsUnavailableError(
+            f"Cannot use {directory} for saved logins: {error.strerror}. {_REMEDY}"
+        ) from None
     import fcntl
 
     try:
@@ -386,4 +391,4 @@ def _write_file(platforms: Mapping[str, Any]) -> None:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise CredentialsUnavailableError(f"Cannot write {path}: {error.strerror}.") from None
+        raise CredentialsUnavailableError(f"Cannot write {path}: {error.strerror}. {_REMEDY}") from None

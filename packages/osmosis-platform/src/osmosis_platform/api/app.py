@@ -10,6 +10,7 @@ from fastapi import APIRouter, FastAPI
 
 from osmosis_platform.api import envelope
 from osmosis_platform.api.github_names import GithubNames
+from osmosis_platform.api.idempotency import take_keys
 from osmosis_platform.api.metrics import Metrics
 from osmosis_platform.api.pages import errors as pages
 from osmosis_platform.api.requests import RequestFrame
@@ -73,6 +74,7 @@ def create_app(services: Services) -> FastAPI:
     for name in ROUTERS:
         router: APIRouter = importlib.import_module(name).router
         show_actions(router)
+        take_keys(router)
         app.include_router(router)
     # Last: a workspace's name is the first segment of its pages.
     app.include_router(importlib.import_module("osmosis_platform.api.pages.router").router)

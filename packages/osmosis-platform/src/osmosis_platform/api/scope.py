@@ -15,7 +15,7 @@ domain.permissions; how credentials are found is in identity.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -94,20 +94,38 @@ def request_id(request: Request) -> str | None:
     return getattr(request.state, "request_id", None)
 
 
-async def caller(request: Request) -> Actor:
-    """The person behind a bearer token; for /api/v1 also behind a session cookie.
+type _Find[T] = Callable[[UnitOfWork, Actor], T]
+type _Credential = Callable[[UnitOfWork], Authenticated]
+
+
+async def _asked[T](request: Request, credential: _Credential, find: _Find[T]) -> T:
+    """What is found for who asks, in one read of both; the credential's use is noted even if nothing is found."""
+    services = services_of(request)
+    seen: list[Authenticated] = []
+
+    def read(work: UnitOfWork) -> T:
+        seen.append(credential(work))
+        return find(work, seen[0].actor)
+
+    try:
+        return await services.database.reading(read)
+    finally:
+        if seen:
+            await _note_use(services, seen[0])
+
+
+def _credential_of(request: Request) -> _Credential:
+    """A bearer token; for /api/v1 also a session cookie.
 
     Raises:
-        UnauthorizedError: No credential, or one that does not count.
-        ForbiddenError: `CSRF`: a browser's write without the header that only our pages can make.
+        UnauthorizedError: There is none. What is there may still not count, or be a browser's write without the header
+            that only our pages can make (`CSRF`): the credential says so when it is asked.
     """
-    services = services_of(request)
     header = request.headers.get("authorization")
-    place = {"ip": client_ip(request), "request_id": request_id(request)}
     if header is None and not request.url.path.startswith("/api/cli"):
         cookie = request.cookies.get(SESSION_COOKIE)
         if cookie:
-            return await session_actor(request, cookie, check_csrf=request.method not in _SAFE)
+            return _session(request, cookie, check_csrf=request.method not in _SAFE)
     if header is None:
         message = "This needs a sign-in: send `Authorization: Bearer <token>`, or run `osmosis auth login`."
         raise UnauthorizedError(message, code="AUTH_HEADER_MISSING", headers={"WWW-Authenticate": "Bearer"})
@@ -116,9 +134,24 @@ async def caller(request: Request) -> Actor:
     if kind.lower() != "bearer" or not text:
         message = "The Authorization header holds no bearer token; send `Authorization: Bearer <token>`."
         raise UnauthorizedError(message, code="TOKEN_MISSING", headers={"WWW-Authenticate": "Bearer"})
-    found = await services.database.reading(lambda work: authenticate_token(work, text, **place))
-    await _note_use(services, found)
-    return found.actor
+    return lambda work: authenticate_token(work, text, ip=client_ip(request), request_id=request_id(request))
+
+
+def _session(request: Request, cookie: str, *, check_csrf: bool) -> _Credential:
+    def authenticate(work: UnitOfWork) -> Authenticated:
+        found = authenticate_session(work, cookie, ip=client_ip(request), request_id=request_id(request))
+        if found is None:
+            raise UnauthorizedError("You are signed out; sign in again.", code="SESSION_OVER")
+        if check_csrf and not is_csrf_token(cookie, request.headers.get(CSRF_HEADER)):
+            message = f"This change did not come from a page of this platform ({CSRF_HEADER} is missing or wrong)."
+            raise ForbiddenError(message + " Reload the page and try again.", code="CSRF")
+        return found
+
+    return authenticate
+
+
+def _no_more(_work: UnitOfWork, actor: Actor) -> Actor:
+    return actor
 
 
 async def session_actor(request: Request, cookie: str, *, check_csrf: bool) -> Actor:
@@ -128,25 +161,27 @@ async def session_actor(request: Request, cookie: str, *, check_csrf: bool) -> A
         UnauthorizedError: `SESSION_OVER`.
         ForbiddenError: `CSRF`.
     """
-    services = services_of(request)
-    place = {"ip": client_ip(request), "request_id": request_id(request)}
-    found = await services.database.reading(lambda work: authenticate_session(work, cookie, **place))
-    if found is None:
-        raise UnauthorizedError("You are signed out; sign in again.", code="SESSION_OVER")
-    if check_csrf and not is_csrf_token(cookie, request.headers.get(CSRF_HEADER)):
-        message = f"This change did not come from a page of this platform ({CSRF_HEADER} is missing or wrong)."
-        raise ForbiddenError(message + " Reload the page and try again.", code="CSRF")
-    await _note_use(services, found)
-    return found.actor
+    return await _asked(request, _session(request, cookie, check_csrf=check_csrf), _no_more)
 
 
-async def workspace_scope(
-    request: Request,
-    actor: Annotated[Actor, Depends(caller)],
-    x_osmosis_git: Annotated[str | None, Header(description="owner/repo of the connected repository.")] = None,
-    x_osmosis_workspace: Annotated[str | None, Header(description="Name of the workspace.")] = None,
-) -> WorkspaceScope:
+async def caller(request: Request) -> Actor:
+    """The person behind a bearer token or, for /api/v1, a session cookie.
+
+    Raises:
+        UnauthorizedError: No credential, or one that does not count.
+        ForbiddenError: `CSRF`.
+    """
+    return await _asked(request, _credential_of(request), _no_more)
+
+
+def scope_of_headers(work: UnitOfWork, actor: Actor, git: Sequence[str], names: Sequence[str]) -> WorkspaceScope:
     """The workspace of /api/cli, by exactly one of the two headers (platform-api.md 2 and 3.3).
+
+    Args:
+        work: A transaction.
+        actor: Who asks.
+        git: What X-Osmosis-Git says, each time it was sent.
+        names: The same of X-Osmosis-Workspace.
 
     Raises:
         InvalidRequestError: `GIT_SCOPE_HEADER_REQUIRED`, `GIT_SCOPE_HEADER_INVALID`, `WORKSPACE_SCOPE_HEADER_CONFLICT`.
@@ -154,34 +189,24 @@ async def workspace_scope(
         ForbiddenError: `GIT_REPOSITORY_ACCESS_DENIED`, `WORKSPACE_SCOPE_HEADER_ACCESS_DENIED`.
         TakenError: `GIT_SCOPE_AMBIGUOUS`.
     """
-    git, names = request.headers.getlist("x-osmosis-git"), request.headers.getlist("x-osmosis-workspace")
     if len(git) + len(names) > 1:
         message = "Send one of X-Osmosis-Git and X-Osmosis-Workspace, once; leave out --workspace, or leave the clone."
         raise InvalidRequestError(message, code="WORKSPACE_SCOPE_HEADER_CONFLICT")
-    database = services_of(request).database
-    if x_osmosis_workspace is not None:
-        name = x_osmosis_workspace.strip()
-        return await database.reading(lambda work: scope_of_name(work, actor, name))
-    if x_osmosis_git is None:
+    if names:
+        return scope_of_name(work, actor, names[0].strip())
+    if not git:
         message = "Say which workspace: work in a clone of its repository, or give --workspace NAME."
         raise InvalidRequestError(message, code="GIT_SCOPE_HEADER_REQUIRED")
-    identity = x_osmosis_git.strip().lower()
-    return await database.reading(lambda work: scope_of_repository(work, actor, identity))
+    return scope_of_repository(work, actor, git[0].strip().lower())
 
 
-async def workspace_in_path(
-    request: Request,
-    actor: Annotated[Actor, Depends(caller)],
-    workspace: Annotated[str, Path(description="Name, former name or id of the workspace.")],
-) -> WorkspaceScope:
+def scope_of_path(work: UnitOfWork, actor: Actor, workspace: str) -> WorkspaceScope:
     """The workspace of /api/v1/workspaces/{workspace}/...; strangers learn nothing, not even that it exists.
 
     Raises:
         MissingError: There is none that this credential reaches.
     """
-    found = await services_of(request).database.reading(
-        lambda work: WorkspaceRepository(work).seen_by_named(actor.user_id, workspace)
-    )
+    found = WorkspaceRepository(work).seen_by_named(actor.user_id, workspace)
     if found is None or not _is_reached(actor, found.id):
         raise MissingError(
             f"There is no workspace {workspace[:80]!r} that you are a member of. `GET /api/cli/workspaces` lists yours.",
@@ -265,9 +290,6 @@ async def _services(request: Request) -> Services:
 
 
 ServicesDep = Annotated[Services, Depends(_services)]
-CallerDep = Annotated[Actor, Depends(caller)]
-ScopeDep = Annotated[WorkspaceScope, Depends(workspace_scope)]
-WorkspaceDep = Annotated[WorkspaceScope, Depends(workspace_in_path)]
 
 
 class Declared:
@@ -277,33 +299,45 @@ class Declared:
     open_because: str | None = None
 
 
-class _InHeader(Declared):
-    def __init__(self, action: Action) -> None:
-        self.action = action
+class _Acting(Declared):
+    """One dependency for who asks, where, and whether they may: a chain of them costs a third of a list page."""
 
-    async def __call__(self, scope: ScopeDep) -> WorkspaceScope:
-        assert self.action is not None
-        scope.require(self.action)
+    def __init__(self, action: Action) -> None:
+        self.action = self.needs = action
+
+
+class _InHeader(_Acting):
+    async def __call__(
+        self,
+        request: Request,
+        x_osmosis_git: Annotated[str | None, Header(description="owner/repo of the connected repository.")] = None,
+        x_osmosis_workspace: Annotated[str | None, Header(description="Name of the workspace.")] = None,
+    ) -> WorkspaceScope:
+        git, names = (request.headers.getlist(name) for name in ("x-osmosis-git", "x-osmosis-workspace"))
+        scope = await _asked(
+            request, _credential_of(request), lambda work, actor: scope_of_headers(work, actor, git, names)
+        )
+        scope.require(self.needs)
         return scope
 
 
-class _InPath(Declared):
-    def __init__(self, action: Action) -> None:
-        self.action = action
-
-    async def __call__(self, scope: WorkspaceDep) -> WorkspaceScope:
-        assert self.action is not None
-        scope.require(self.action)
+class _InPath(_Acting):
+    async def __call__(
+        self,
+        request: Request,
+        workspace: Annotated[str, Path(description="Name, former name or id of the workspace.")],
+    ) -> WorkspaceScope:
+        scope = await _asked(
+            request, _credential_of(request), lambda work, actor: scope_of_path(work, actor, workspace)
+        )
+        scope.require(self.needs)
         return scope
 
 
-class _OfCaller(Declared):
-    def __init__(self, action: Action) -> None:
-        self.action = action
-
-    async def __call__(self, actor: CallerDep) -> Actor:
-        assert self.action is not None
-        authorize(None, self.action, actor=actor)
+class _OfCaller(_Acting):
+    async def __call__(self, request: Request) -> Actor:
+        actor = await _asked(request, _credential_of(request), _no_more)
+        authorize(None, self.needs, actor=actor)
         return actor
 
 

@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from osmosis_platform.clock import Clock, system_clock
 from osmosis_platform.errors import InvalidRequestError, StorageFullError, UnavailableError
+
+joining: ContextVar[Callable[[UnitOfWork], None] | None] = ContextVar("joining", default=None)
+"""What takes part in each durable transaction of this context, last in it: for what must be committed with the change."""
 
 _BUSY_S = 30.0
 _READERS = 8
@@ -127,7 +131,7 @@ class Database:
                 with _translated(), (self._durable if durable else self._progress).begin() as connection:
                     work = UnitOfWork(connection, self.clock)
                     yield work
-                    work.committing()
+                    _commit_with(work, durable=durable)
             finally:
                 self._writing.release()
         else:
@@ -136,7 +140,7 @@ class Database:
                     connection.exec_driver_sql("SET LOCAL synchronous_commit TO OFF")
                 work = UnitOfWork(connection, self.clock)
                 yield work
-                work.committing()
+                _commit_with(work, durable=durable)
         work.committed()
 
     async def reading[T](self, read: Callable[[UnitOfWork], T]) -> T:
@@ -162,6 +166,12 @@ class Database:
         """Closes every connection."""
         for engine in {self._reader, self._durable, self._progress}:
             engine.dispose()
+
+
+def _commit_with(work: UnitOfWork, *, durable: bool) -> None:
+    work.committing()
+    if durable and (join := joining.get()) is not None:
+        join(work)
 
 
 def _sqlite_engine(url: sa.URL, synchronous: str, begin: str, *, size: int, query_only: bool = False) -> Engine:

@@ -86,5 +86,8 @@ class Services:
 
 def open_services(settings: Settings, *, clock: Clock = system_clock) -> Services:
     """The services of this process over the settings' database; the data directory is made, mode 700."""
+    from osmosis_platform.secrets.redacting import learn
+
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    learn(settings)
     return Services(settings, Database(settings.sqlalchemy_url, clock=clock), clock)

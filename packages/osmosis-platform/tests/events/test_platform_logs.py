@@ -11,13 +11,15 @@ from osmosis_platform.events.sealing import seal_streams
 from osmosis_platform.jobs import seal_logs
 from osmosis_platform.jobs.handler import handler_of
 from osmosis_platform.jobs.schedule import SCHEDULE
+from osmosis_platform.secrets.redacting import OWN
 
 WORKSPACE, STREAM = "ws_1", "ds_1"
 
 
 def add(services, texts, epoch=0):
     with services.database.write(durable=False) as work:
-        append_lines(work, WORKSPACE, STREAM, [LogLine("info", "walk", text) for text in texts], epoch=epoch)
+        lines = [LogLine("info", "walk", text) for text in texts]
+        append_lines(work, WORKSPACE, STREAM, lines, redactor=OWN, epoch=epoch)
 
 
 def read(services, cursor=None, limit=3, direction="older", workspace=WORKSPACE):
@@ -93,7 +95,7 @@ def test_hostile_texts_become_lines(services):
             LogLine("shout", "s" * 999, "\x00\ud800" + "x" * 99_999, {"n": "\x00"}),
             LogLine("info", "s", "m", {"x": "y" * 99_999}),
         ]
-        append_lines(work, WORKSPACE, STREAM, lines)
+        append_lines(work, WORKSPACE, STREAM, lines, redactor=OWN)
     first, second = read(services).lines
     assert (first.level, len(first.step), first.details) == ("info", 100, {"n": ""})
     assert first.message.endswith("[cut]")
@@ -102,12 +104,12 @@ def test_hostile_texts_become_lines(services):
 
 def test_events_are_numbered_in_their_transaction(services):
     with services.database.write() as work:
-        assert append_event(work, WORKSPACE, STREAM, "dataset.created", {}) == 1
+        assert append_event(work, WORKSPACE, STREAM, "dataset.created", {}, redactor=OWN) == 1
     with pytest.raises(RuntimeError), services.database.write() as work:
-        append_event(work, WORKSPACE, STREAM, "dataset.lost", {})
+        append_event(work, WORKSPACE, STREAM, "dataset.lost", {}, redactor=OWN)
         raise RuntimeError
     with services.database.write() as work:
-        assert append_event(work, WORKSPACE, STREAM, "dataset.done", {}) == 2
+        assert append_event(work, WORKSPACE, STREAM, "dataset.done", {}, redactor=OWN) == 2
 
 
 def test_a_worker_seals_by_itself():

@@ -20,6 +20,7 @@ from osmosis_platform.db.repositories.workspaces import WorkspaceRepository
 from osmosis_platform.domain.dataset import IN_WORK, DatasetStatus, check_name, check_size
 from osmosis_platform.domain.permissions import Action
 from osmosis_platform.errors import InvalidRequestError, MissingError, TakenError
+from osmosis_platform.events.changes import DATASET_DELETED, DATASET_STATUS, move_dataset, tell_dataset
 from osmosis_platform.jobs.queue import enqueue, request_cancel
 from osmosis_platform.services import Services
 from osmosis_platform.usage import quotas
@@ -74,6 +75,7 @@ async def begin(
         )
         if not added:
             raise _taken(name, repository.holder(scope.workspace_id, name))
+        tell_dataset(work, scope.workspace_id, dataset_id, DATASET_STATUS, {"status": str(DatasetStatus.UPLOADING)})
         _audit(work, scope, "dataset.create", dataset_id, name=name, size_bytes=size_bytes, overwrites=replaced)
         return _there(repository.get(scope.workspace_id, dataset_id), dataset_id)
 
@@ -129,7 +131,8 @@ async def complete(
         WorkspaceRepository(work).lock(scope.workspace_id)  # two that overwrite one dataset come one after the other
         repository = DatasetRepository(work)
         values: dict[str, Any] = {"upload": None, "original_sha256": info.sha256}
-        if repository.move(scope.workspace_id, dataset.id, (DatasetStatus.UPLOADING,), DatasetStatus.PENDING, **values):
+        from_ = (DatasetStatus.UPLOADING,)
+        if move_dataset(work, scope.workspace_id, dataset.id, from_, DatasetStatus.PENDING, **values):
             if dataset.live_name is None:
                 _take_over(work, scope, dataset)
             enqueue(work, scope.workspace_id, PROCESS, {}, subject_id=dataset.id, unique_key=_job_key(dataset.id))
@@ -154,9 +157,8 @@ async def abort(services: Services, scope: WorkspaceScope, dataset_id: str) -> N
 
     def cancel(work: UnitOfWork) -> Dataset:
         repository = DatasetRepository(work)
-        if repository.move(
-            scope.workspace_id, dataset.id, (DatasetStatus.UPLOADING,), DatasetStatus.CANCELLED, upload=None
-        ):
+        from_ = (DatasetStatus.UPLOADING,)
+        if move_dataset(work, scope.workspace_id, dataset.id, from_, DatasetStatus.CANCELLED, upload=None):
             _audit(work, scope, "dataset.abort", dataset.id, name=dataset.name)
         return _there(repository.get(scope.workspace_id, dataset.id), dataset.id)
 
@@ -263,6 +265,7 @@ def _delete(work: UnitOfWork, scope: WorkspaceScope, dataset: Dataset) -> None:
     from osmosis_platform.db.repositories.jobs import JobRepository
 
     if DatasetRepository(work).delete(scope.workspace_id, dataset.id, deleted_by=scope.actor.user_id):
+        tell_dataset(work, scope.workspace_id, dataset.id, DATASET_DELETED, {})
         _audit(work, scope, "dataset.delete", dataset.id, name=dataset.name)
     if dataset.status in IN_WORK:
         open_id = JobRepository(work).find_open(scope.workspace_id, f"{scope.workspace_id}:{_job_key(dataset.id)}")

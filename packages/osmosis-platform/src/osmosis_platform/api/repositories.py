@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from osmosis_platform.git.credentials import Credential
     from osmosis_platform.git.remote import Answered, Remote
 
-_HOSTED = "REPOSITORY_HOSTED"
 _TRIES, _TRY_WINDOW_S = 20, 600
 _FULL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}/[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -101,7 +100,7 @@ def disconnect(work: UnitOfWork, scope: WorkspaceScope) -> Repository:
     found = connected(work, scope.workspace_id)
     if found.kind == "hosted":
         message = "The hosted repository cannot be disconnected; connect a remote instead of it."
-        raise TakenError(message, code=_HOSTED)
+        raise TakenError(message, code="REPOSITORY_HOSTED")
     forgotten = {
         f"{use}_{part}": None for use in ("credential", "webhook") for part in ("key_id", "nonce", "ciphertext")
     }
@@ -132,7 +131,7 @@ def renew_webhook(services: Services, work: UnitOfWork, scope: WorkspaceScope) -
     found = connected(work, scope.workspace_id)
     if found.kind == "hosted":
         message = "A hosted repository needs no webhook: every push is seen."
-        raise TakenError(message, code=_HOSTED)
+        raise TakenError(message, code="REPOSITORY_HOSTED")
     secret = credentials.new_webhook_secret()
     values = credentials.seal(services.vault, work, scope.workspace_id, found.id, "webhook", secret)
     RepositoryRepository(work).change(scope.workspace_id, found.id, values)
@@ -154,7 +153,9 @@ def try_connected(services: Services, scope: WorkspaceScope) -> Answered:
     with services.database.read() as work:
         found = connected(work, scope.workspace_id)
     if found.kind == "hosted":
-        raise TakenError("The hosted repository is on this platform; there is no connection to test.", code=_HOSTED)
+        raise TakenError(
+            "The hosted repository is on this platform; there is no connection to test.", code="REPOSITORY_HOSTED"
+        )
     return probe_connected(services, found)
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from osmosis_ai.redaction import Redactor
+
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.streams import Segment, StoredLine, StreamRepository
 from osmosis_platform.errors import InvalidRequestError, TakenError
@@ -57,15 +59,23 @@ class LogPage:
 
 
 def append_lines(
-    work: UnitOfWork, workspace_id: str, stream_id: str, lines: Sequence[LogLine], *, epoch: int = 0
+    work: UnitOfWork,
+    workspace_id: str,
+    stream_id: str,
+    lines: Sequence[LogLine],
+    *,
+    redactor: Redactor,
+    epoch: int = 0,
 ) -> int:
-    """Adds lines, in order, in the caller's transaction.
+    """Adds lines, in order, in the caller's transaction, without secrets.
 
     Args:
         work: A unit of work that may write.
         workspace_id: Whose stream.
         stream_id: The id of what it tells about.
         lines: A batch; a hundred lines cost little more than one.
+        redactor: Knows what must not be in them: `secrets.redacting.OWN`, or one that knows a run's values too. A value
+            must be whole within a line; what comes in pieces passes a `RedactingStream` before.
         epoch: Of the writer's lease; 0 for requests, which have none.
 
     Returns:
@@ -81,27 +91,43 @@ def append_lines(
     if stream is None:
         raise StaleWriterError(f"Another worker writes to {stream_id} now.")
     first, now = stream.last_line_seq - len(lines) + 1, work.clock()
-    rows = []
-    for seq, line in enumerate(lines, first):
-        details = _bounded(line.details)
-        rows.append(
-            {
-                "seq": seq,
-                "at": line.at or now,
-                "level": line.level if line.level in LEVELS else "info",
-                "step": line.step[:100],
-                "message": _text(line.message),
-                "details": details,
-            }
-        )
+    steps = redactor.texts([line.step for line in lines])
+    messages = redactor.texts([line.message for line in lines])
+    rows = [
+        {
+            "seq": seq,
+            "at": line.at or now,
+            "level": line.level if line.level in LEVELS else "info",
+            "step": step[:100],
+            "message": _text(message),
+            "details": _bounded(line.details, redactor),
+        }
+        for seq, (line, step, message) in enumerate(zip(lines, steps, messages, strict=True), first)
+    ]
     streams.add_lines(workspace_id, stream_id, rows)
     return stream.last_line_seq
 
 
 def append_event(
-    work: UnitOfWork, workspace_id: str, stream_id: str, kind: str, payload: Mapping[str, Any], *, epoch: int = 0
+    work: UnitOfWork,
+    workspace_id: str,
+    stream_id: str,
+    kind: str,
+    payload: Mapping[str, Any],
+    *,
+    redactor: Redactor,
+    epoch: int = 0,
 ) -> int:
-    """Adds an event in the transaction of what it tells, and gives its number.
+    """Adds an event, without secrets, in the transaction of what it tells, and gives its number.
+
+    Args:
+        work: The open transaction: the event is there exactly if the change is.
+        workspace_id: Whose stream.
+        stream_id: The id of what it tells about.
+        kind: What happened, for example `dataset.status`.
+        payload: JSON facts.
+        redactor: As of `append_lines`.
+        epoch: Of the writer's lease; 0 where the transaction itself checks the lease, and for requests.
 
     Raises:
         StaleWriterError: A newer epoch has written to the stream.
@@ -110,7 +136,7 @@ def append_event(
     stream = streams.reserve(workspace_id, stream_id, epoch=epoch, events=1)
     if stream is None:
         raise StaleWriterError(f"Another worker writes to {stream_id} now.")
-    streams.add_event(workspace_id, stream_id, stream.last_event_seq, kind, payload)
+    streams.add_event(workspace_id, stream_id, stream.last_event_seq, kind, redactor.value(payload))
     return stream.last_event_seq
 
 
@@ -185,10 +211,10 @@ def _text(message: str) -> str:
     return clean if len(clean) <= MAX_MESSAGE else clean[:MAX_MESSAGE] + " [cut]"
 
 
-def _bounded(details: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _bounded(details: Mapping[str, Any] | None, redactor: Redactor) -> dict[str, Any] | None:
     if details is None:
         return None
     text = json.dumps(details, default=str, allow_nan=False)
     if len(text) > MAX_DETAILS:
         return {"dropped": f"details of {len(text)} bytes"}
-    return json.loads(text.replace("\\u0000", ""))
+    return redactor.value(json.loads(text.replace("\\u0000", "")))

@@ -15,13 +15,16 @@ from urllib.parse import urlsplit
 from osmosis_ai.errors import ValidationError
 from osmosis_ai.workspace.repository import parse_origin
 
+from osmosis_platform.db.repositories.audit import AuditRepository
 from osmosis_platform.db.repositories.repositories import Repository, RepositoryRepository
 from osmosis_platform.errors import InvalidRequestError, ServiceError
 from osmosis_platform.git import hosting
 from osmosis_platform.git.address import pin
 from osmosis_platform.git.command import GitCommandError, GitTimeoutError, run
-from osmosis_platform.git.credentials import handed, open_credential
+from osmosis_platform.git.credentials import Credential, handed, open_credential
+from osmosis_platform.git.host_keys import fingerprints, name_of
 from osmosis_platform.git.plumbing import RepositoryLimitError, size_bytes
+from osmosis_platform.secrets.redacting import knowing
 
 if TYPE_CHECKING:
     from osmosis_platform.services import Services
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 FETCH_S = 600.0
 _ASK_S = 60.0
+_PROBE_S = 25.0  # somebody waits for it at a page
 _PORTS = {"https": 443, "http": 80, "ssh": 22}
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?|[0-9A-Fa-f:.]+")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -42,7 +46,8 @@ _SAID: tuple[tuple[str, str, str], ...] = (
      "REMOTE_DENIED", "it refuses the credential; check the token, or add the deploy key there"),
     (r"not found|\b404\b|does not appear to be a git repository|does not exist",
      "REMOTE_NOT_FOUND", "it has no such repository, or hides it from this credential"),
-    (r"Host key verification failed|REMOTE HOST IDENTIFICATION", "REMOTE_HOST_KEY", "its host key is not the known one"),
+    (r"Host key verification failed|REMOTE HOST IDENTIFICATION", "REMOTE_HOST_KEY",
+     "its host key is not the known one; if its keeper confirms the new one, give it as known_hosts"),
     (r"File too large|SIGXFSZ|signal 25|exceeds maximum", "REMOTE_TOO_LARGE", "it is larger than this platform takes"),
     (r"fsck error|error in object|bad object|missingEmail|badTree|object .* is corrupt",
      "REMOTE_BROKEN", "it holds objects that git's checks refuse"),
@@ -135,11 +140,14 @@ def fetch(services: Services, repository: Repository) -> Path:
         AddressRefusedError: Its host is where the platform must not connect to.
     """
     limit = services.settings.max_push_bytes
-    line = _Line(services, repository)
+    line = _line_of(services, repository)
     path = _mirror(services, repository)
     options = ("--quiet", "--prune", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--force")
     refspec = "+refs/heads/*:refs/heads/*"
-    line.ask(("fetch", *options, "--no-auto-maintenance"), (refspec,), path=path, timeout_s=FETCH_S)
+    try:
+        line.ask(("fetch", *options, "--no-auto-maintenance"), (refspec,), path=path, timeout_s=FETCH_S)
+    finally:
+        _keep_host_key(services, repository, line)
     if (size := size_bytes(path)) > 2 * limit:
         shutil.rmtree(path, ignore_errors=True)
         message = f"{line.remote.url} takes {size} bytes here; the limit is {2 * limit}."
@@ -147,12 +155,73 @@ def fetch(services: Services, repository: Repository) -> Path:
     values: dict[str, str] = {}
     if repository.last_synced_at is None and (branch := _default_branch(line)):
         values["default_branch"] = branch
-    if line.learnt:
-        values["known_hosts"] = line.learnt
     if values:
         with services.database.write() as work:
             RepositoryRepository(work).change(repository.workspace_id, repository.id, values)
     return path
+
+
+def _keep_host_key(services: Services, repository: Repository, line: _Line) -> None:
+    """From now on this host has this key; an administrator sees it, and only they can say that it has another."""
+    if not line.learnt:
+        return
+    values = {"known_hosts": line.learnt}
+    facts = {"host": line.remote.host, "host_keys": fingerprints(line.learnt)}
+    with services.database.write() as work:
+        RepositoryRepository(work).change(repository.workspace_id, repository.id, values)
+        AuditRepository(work).record(
+            repository.workspace_id, None, "repository.host_key", "repository", repository.id, facts
+        )
+    line.learnt = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a remote answers to who only asks.
+
+    Attributes:
+        branches: How many it has.
+        default_branch: What its HEAD names; None where it names nothing.
+    """
+
+    branches: int
+    default_branch: str | None
+
+
+def probe(services: Services, url: str, credential: Credential | None, *, known_hosts: str | None = None) -> Answered:
+    """Asks a remote for its branches, as a fetch would, and keeps nothing.
+
+    Args:
+        services: Of this process.
+        url: Of the remote, without credentials.
+        credential: Token, deploy key or none.
+        known_hosts: Host keys in OpenSSH's format; without any, whatever key the host shows will do.
+
+    Raises:
+        RemoteError: It cannot be reached or refuses; the code says which.
+        InvalidRequestError: The URL is none (`REMOTE_URL_INVALID`), or leads where the platform must not connect to.
+        UnavailableError: The host does not resolve.
+    """
+    return _answered(_Line(services, url, credential, known_hosts))
+
+
+def probe_connected(services: Services, repository: Repository) -> Answered:
+    """`probe` of a connected remote, with the credential it has."""
+    return _answered(_line_of(services, repository))
+
+
+def _answered(line: _Line) -> Answered:
+    output = line.ask(("ls-remote", "--symref"), ("HEAD", "refs/heads/*"), timeout_s=_PROBE_S)
+    text = output.decode("utf-8", "replace")
+    found = _SYMREF.search(text)
+    return Answered(text.count("\trefs/heads/"), found[1] if found else None)
+
+
+def _line_of(services: Services, repository: Repository) -> _Line:
+    assert repository.remote_url is not None
+    with services.database.read() as work:
+        credential = open_credential(services.vault, work, repository)
+    return _Line(services, repository.remote_url, credential, repository.known_hosts)
 
 
 class _Line:
@@ -163,15 +232,13 @@ class _Line:
         learnt: Host keys that ssh saw for the first time.
     """
 
-    def __init__(self, services: Services, repository: Repository) -> None:
+    def __init__(self, services: Services, url: str, credential: Credential | None, known_hosts: str | None) -> None:
         settings = services.settings
-        assert repository.remote_url is not None
-        self.remote = parse_remote(repository.remote_url, settings)
+        self.remote = parse_remote(url, settings)
         self.learnt = ""
-        self._known_hosts = repository.known_hosts
+        self._known_hosts = known_hosts
         self._limit = settings.max_push_bytes
-        with services.database.read() as work:
-            self._credential = open_credential(services.vault, work, repository)
+        self._credential = credential
         self._address = pin(self.remote.host, self.remote.port, allow_private=settings.allow_private_remotes)
 
     def ask(
@@ -189,8 +256,9 @@ class _Line:
         if not is_ssh:
             shown = f"[{self._address}]" if ":" in self._address else self._address
             config.append(f"http.curloptResolve={remote.host}:{remote.port}:{shown}")
+        name = name_of(remote.host, remote.port)
         with handed(
-            credential, is_ssh=is_ssh, host=remote.host, address=self._address, known_hosts=self._known_hosts
+            credential, is_ssh=is_ssh, host=name, address=self._address, known_hosts=self._known_hosts
         ) as access:
             try:
                 output = run(
@@ -207,8 +275,9 @@ class _Line:
                 raise RemoteError(message, code="REMOTE_TIMEOUT") from None
             except GitCommandError as error:
                 raise _translated(remote, error.message, credential.secret if credential else None) from None
-            if access.known_hosts is not None and not self._known_hosts:
-                self.learnt = self._known_hosts = access.known_hosts.read_text()
+            finally:  # also where the host then refuses the key: it often is not added there yet
+                if access.known_hosts is not None and not self._known_hosts:
+                    self.learnt = self._known_hosts = access.known_hosts.read_text()
         return output
 
 
@@ -244,8 +313,7 @@ def _limited(max_bytes: int) -> tuple[str, ...]:
 
 
 def _translated(remote: Remote, said: str, secret: str | None) -> RemoteError:
-    if secret:
-        said = said.replace(secret, "***")
+    said = knowing(*filter(None, (secret,))).text(said)
     found = (entry for entry in _SAID if re.search(entry[0], said))
     _, code, meaning = next(found, ("", "REMOTE_FAILED", "git failed"))
     last = said.strip().splitlines()[-1][:300] if said.strip() else ""

@@ -7,18 +7,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from osmosis_platform import crashpoints
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.repositories import Repository, RepositoryRepository
 from osmosis_platform.db.repositories.rollouts import RolloutRepository
 from osmosis_platform.db.repositories.syncs import Sync, SyncRepository
 from osmosis_platform.errors import InvalidRequestError, MissingError, ServiceError, UnavailableError
+from osmosis_platform.events.changes import SYNC_PROGRESS, discard_sync, tell_sync
+from osmosis_platform.events.log import LogLine, append_event, append_lines
 from osmosis_platform.git import hosting, plumbing
 from osmosis_platform.git.discovery import Discovery
 from osmosis_platform.git.plumbing import RepositoryLimitError
+from osmosis_platform.secrets.redacting import OWN
 
 if TYPE_CHECKING:
     from osmosis_platform.services import Services
@@ -66,12 +70,16 @@ def sync_now(services: Services, workspace_id: str, repository_id: str, trigger:
                 raise MissingError("The workspace is not connected to that repository any more.")
             syncs = SyncRepository(work)
             # We hold the lock, so nobody works on these: their process was killed.
-            syncs.abandon(workspace_id, repository_id, "SYNC_INTERRUPTED", "The platform was stopped during the sync.")
+            interrupted = "The platform was stopped during the sync."
+            for lost in syncs.abandon(workspace_id, repository_id, "SYNC_INTERRUPTED", interrupted):
+                tell_sync(work, lost)
             waiting = syncs.find_pending(workspace_id, repository_id)
             sync = waiting or syncs.add(workspace_id, repository_id, trigger, status="syncing")
             if waiting is not None:
                 begun = {"status": "syncing", "started_at": work.clock()}
                 sync = syncs.change(workspace_id, waiting.id, begun) or sync
+            tell_sync(work, sync)
+        crashpoints.reach("sync.after-begin")
         journal = _Journal(services, sync)
         try:
             return _sync(services, repository, sync, journal)
@@ -96,6 +104,8 @@ def _sync(services: Services, repository: Repository, sync: Sync, journal: _Jour
         known = RepositoryRepository(work).branches(workspace_id, repository.id)
         descriptions = RolloutRepository(work).descriptions(workspace_id, repository.id)
     changed = {branch: commit for branch, commit in found.items() if known.get(branch) != commit}
+    if changed:
+        journal.progress({"step": "branches", "branches": len(found), "changed": len(changed)})
     gone = frozenset(known) - frozenset(found)
     rollouts = {}
     with plumbing.open_objects(path) as objects:
@@ -124,9 +134,11 @@ def _sync(services: Services, repository: Repository, sync: Sync, journal: _Jour
             values |= {"commit_sha": head.sha, "author": head.author, "message": head.subject}
         done = SyncRepository(work).change(workspace_id, sync.id, values)
         if sync.trigger == "poll" and not changed and not gone and known:
-            SyncRepository(work).discard(workspace_id, sync.id)  # every five minutes: history would be nothing else
+            discard_sync(work, sync)  # every five minutes: history would be nothing else
         else:
             journal.write(work)
+            tell_sync(work, done or sync)
+        crashpoints.reach("sync.in-end")
     return done or sync
 
 
@@ -236,7 +248,7 @@ def _find_commit(path: Path, repository: Repository, prefix: str) -> str:
 
 
 def _failed(services: Services, sync: Sync, journal: _Journal, code: str, message: str) -> Sync:
-    message = message[:2000]
+    message = OWN.text(message)[:2000]
     journal.error("failed", message)
     with services.database.write() as work:
         values = {"status": "failed", "error_code": code, "error_message": message, "finished_at": work.clock()}
@@ -244,9 +256,10 @@ def _failed(services: Services, sync: Sync, journal: _Journal, code: str, messag
         newest, _ = syncs.page(sync.workspace_id, sync.repository_id, limit=2, offset=0)
         done = syncs.change(sync.workspace_id, sync.id, values) or sync
         if sync.trigger == "poll" and any(one.id != sync.id and one.error_code == code for one in newest):
-            syncs.discard(sync.workspace_id, sync.id)  # it is known to fail like this
+            discard_sync(work, sync)  # it is known to fail like this
         else:
             journal.write(work)
+            tell_sync(work, done)
         return done
 
 
@@ -254,7 +267,7 @@ class _Journal:
     """The log of a sync, kept until it ends and written with its outcome into the stream of its id."""
 
     def __init__(self, services: Services, sync: Sync) -> None:
-        self._clock, self._sync = services.clock, sync
+        self._services, self._clock, self._sync = services, services.clock, sync
         self._lines: list[tuple[datetime, str, str, str]] = []
 
     def info(self, step: str, message: str) -> None:
@@ -266,8 +279,11 @@ class _Journal:
     def error(self, step: str, message: str) -> None:
         self._lines.append((self._clock(), "error", step, message))
 
-    def write(self, work: UnitOfWork) -> None:
-        from osmosis_platform.events.log import LogLine, append_lines
+    def progress(self, facts: Mapping[str, Any]) -> None:
+        """Tells at once how far it is."""
+        with self._services.database.write(durable=False) as work:
+            append_event(work, self._sync.workspace_id, self._sync.id, SYNC_PROGRESS, facts, redactor=OWN)
 
+    def write(self, work: UnitOfWork) -> None:
         lines = [LogLine(at=at, level=level, step=step, message=text) for at, level, step, text in self._lines]
-        append_lines(work, self._sync.workspace_id, self._sync.id, lines)
+        append_lines(work, self._sync.workspace_id, self._sync.id, lines, redactor=OWN)

@@ -21,6 +21,7 @@ from osmosis_platform.db.repositories.datasets import Dataset, DatasetRepository
 from osmosis_platform.db.repositories.jobs import Job
 from osmosis_platform.domain.dataset import IN_WORK, DatasetStatus
 from osmosis_platform.domain.job import JobStatus
+from osmosis_platform.events.changes import DATASET_PROGRESS, move_dataset
 from osmosis_platform.jobs.handler import JobContext, JobFailureError
 from osmosis_platform.services import Services
 
@@ -46,7 +47,7 @@ def process(context: JobContext) -> Mapping[str, Any] | None:
     workspace_id, dataset_id = context.job.workspace_id, str(context.job.subject_id)
     with context.write(durable=True) as work:
         repository = DatasetRepository(work)
-        if not repository.move(workspace_id, dataset_id, IN_WORK, DatasetStatus.PROCESSING):
+        if not move_dataset(work, workspace_id, dataset_id, IN_WORK, DatasetStatus.PROCESSING):
             return {"skipped": "the dataset was deleted or cancelled"}
         dataset = repository.get(workspace_id, dataset_id)
         assert dataset is not None
@@ -63,7 +64,8 @@ def process(context: JobContext) -> Mapping[str, Any] | None:
             blobs.put_file(parquet_key, copy)
     crashpoints.reach("dataset.before-done")
     with context.write(durable=True) as work:
-        DatasetRepository(work).move(
+        move_dataset(
+            work,
             workspace_id,
             dataset_id,
             (DatasetStatus.PROCESSING,),
@@ -77,6 +79,7 @@ def process(context: JobContext) -> Mapping[str, Any] | None:
             preview=facts["preview"],
             column_statistics=facts["column_statistics"],
         )
+        crashpoints.reach("dataset.in-done")
         context.log("info", "done", f"{dataset.name} can be used by runs: {facts['row_count']} rows", work=work)
     return {"row_count": facts["row_count"], "max_rss_bytes": facts["max_rss_bytes"]}
 
@@ -85,14 +88,13 @@ def ended(work: UnitOfWork, job: Job) -> None:
     """Gives a dataset the end of its job, in the same transaction, unless it has one."""
     if job.subject_id is None:
         return
-    repository = DatasetRepository(work)
     if job.status == JobStatus.CANCELLED:
-        repository.move(job.workspace_id, job.subject_id, IN_WORK, DatasetStatus.CANCELLED)
+        move_dataset(work, job.workspace_id, job.subject_id, IN_WORK, DatasetStatus.CANCELLED)
     elif job.status == JobStatus.FAILED:
         code = job.error.code if job.error else "INTERNAL"
         message = job.error.message if job.error else "Processing failed."
         values = {"error_code": code, "error_message": message}
-        repository.move(job.workspace_id, job.subject_id, IN_WORK, DatasetStatus.ERROR, **values)
+        move_dataset(work, job.workspace_id, job.subject_id, IN_WORK, DatasetStatus.ERROR, **values)
 
 
 @contextmanager
@@ -140,6 +142,9 @@ def _examine(context: JobContext, dataset: Dataset, original: Path, scratch: Pat
                 if "log" in said:
                     level, step, message = said["log"]
                     context.log(level, step, _shown(message, scratch))
+                elif "progress" in said:
+                    step, rows = said["progress"]
+                    _tell_progress(context, step, rows)
                 else:
                     last = said
             status = child.wait()
@@ -157,6 +162,13 @@ def _examine(context: JobContext, dataset: Dataset, original: Path, scratch: Pat
         raise _refused(context, *_SIGNALS[signal.Signals(-status)])
     message = f"The process that read the dataset ended with status {status}. It is tried again."
     raise JobFailureError("DATASET_READER_LOST", message, retryable=True)
+
+
+def _tell_progress(context: JobContext, step: str, rows: int) -> None:
+    facts = {"step": step, "rows": rows}
+    with context.write() as work:
+        context.progress(facts, work=work)
+        context.event(DATASET_PROGRESS, {**facts, "attempt": context.job.epoch}, work=work)
 
 
 def _answers(context: JobContext, child: subprocess.Popen[bytes], deadline: float) -> Generator[dict[str, Any]]:

@@ -10,12 +10,14 @@ import os
 import resource
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 DATA_BYTES = 1 << 30
 CPU_S = 4 * 3600
 OPEN_FILES = 64
+PROGRESS_S = 1.0
 
 
 def main() -> int:
@@ -34,9 +36,17 @@ def main() -> int:
     def report(level: str, step: str, message: str) -> None:
         _say(log=[level, step, message])
 
+    def progress(step: str, rows: int) -> None:
+        nonlocal told_at
+        now = time.monotonic()
+        if now - told_at >= PROGRESS_S:
+            told_at = now
+            _say(progress=[step, rows])
+
+    told_at = time.monotonic()
     parquet = Path(order["parquet"]) if order["parquet"] else None
     try:
-        content = examine(Path(order["path"]), order["format"], parquet, report)
+        content = examine(Path(order["path"]), order["format"], parquet, report, progress)
         answer: dict[str, Any] = {
             "sha256": content.sha256,
             "row_count": content.row_count,

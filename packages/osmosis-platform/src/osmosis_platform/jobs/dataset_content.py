@@ -33,6 +33,9 @@ _BATCH_BYTES = 8 << 20
 
 type Report = Callable[[str, str, str], None]
 """Tells the log: level, step, message."""
+type Progress = Callable[[str, int], None]
+"""Is told often how far it is: step, rows."""
+_TELL_ROWS = 1024
 
 
 class ContentError(Exception):
@@ -73,7 +76,7 @@ class Content:
         return {"column_count": len(self.columns), "columns": told}
 
 
-def examine(path: Path, format: Format, parquet_path: Path | None, report: Report) -> Content:
+def examine(path: Path, format: Format, parquet_path: Path | None, report: Report, progress: Progress) -> Content:
     """Checks and reads a file.
 
     Args:
@@ -81,6 +84,7 @@ def examine(path: Path, format: Format, parquet_path: Path | None, report: Repor
         format: Of the file.
         parquet_path: Where to write a Parquet copy; None to write none.
         report: Told of each step.
+        progress: Told of every thousandth row.
 
     Raises:
         ContentError: `DATASET_INVALID`, `DATASET_TOO_WIDE` or `DATASET_UNREADABLE`.
@@ -88,10 +92,10 @@ def examine(path: Path, format: Format, parquet_path: Path | None, report: Repor
     try:
         _check_width(path, format)
         _validate(path, report)
-        content = _read(path, format)
+        content = _read(path, format, progress)
         report("info", "validate", f"{content.row_count} rows in {len(content.columns)} columns are valid")
         if parquet_path is not None:
-            _convert(path, format, content, parquet_path)
+            _convert(path, format, content, parquet_path, progress)
             report("info", "convert", f"converted to Parquet, {parquet_path.stat().st_size} bytes")
         return content
     except ValidationError as error:
@@ -127,12 +131,14 @@ def _validate(path: Path, report: Report) -> None:
         raise ContentError("DATASET_INVALID", found.message, lines)
 
 
-def _read(path: Path, format: Format) -> Content:
+def _read(path: Path, format: Format, progress: Progress) -> Content:
     with path.open("rb") as file:
         content = Content(hashlib.file_digest(file, "sha256").hexdigest())
     budget = PREVIEW_BYTES
     for fields in _rows(path, format):
         content.row_count += 1
+        if not content.row_count % _TELL_ROWS:
+            progress("read", content.row_count)
         for name, value in fields.items():
             column = content.columns.get(name)
             if column is None:
@@ -187,7 +193,7 @@ def _cells(column: Any) -> list[Any]:
         return [None if not valid else str(column.type) for valid in column.is_valid().to_pylist()]
 
 
-def _convert(path: Path, format: Format, content: Content, target: Path) -> None:
+def _convert(path: Path, format: Format, content: Content, target: Path, progress: Progress) -> None:
     """Writes the rows as Parquet: text, 64-bit integers, doubles or booleans where a column is that, else JSON text."""
     import pyarrow as pa
     from pyarrow import parquet
@@ -202,7 +208,7 @@ def _convert(path: Path, format: Format, content: Content, target: Path) -> None
     ]
     schema = pa.schema(fields)
     cells: dict[str, list[Any]] = {name: [] for name in kinds}
-    rows = size = 0
+    rows = size = written = 0
 
     def flush() -> None:
         arrays = [pa.array(cells[one.name], type=one.type) for one in schema]
@@ -224,6 +230,8 @@ def _convert(path: Path, format: Format, content: Content, target: Path) -> None
             rows += 1
             if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
                 flush()
+                written += rows
+                progress("convert", written)
                 rows = size = 0
         if rows:
             flush()

@@ -10,6 +10,7 @@ from typing import Any
 from osmosis_platform.blobs.store import Upload
 from osmosis_platform.db.repositories.datasets import Dataset, DatasetRepository, DatasetSweepRepository
 from osmosis_platform.domain.dataset import DatasetStatus
+from osmosis_platform.events.changes import move_dataset
 from osmosis_platform.jobs.handler import JobContext
 from osmosis_platform.services import Services
 
@@ -26,9 +27,7 @@ def run(context: JobContext) -> Mapping[str, Any]:
     for dataset in abandoned:
         context.check()
         with context.write() as work:
-            DatasetRepository(work).move(
-                dataset.workspace_id, dataset.id, (DatasetStatus.UPLOADING,), DatasetStatus.CANCELLED
-            )
+            move_dataset(work, dataset.workspace_id, dataset.id, (DatasetStatus.UPLOADING,), DatasetStatus.CANCELLED)
     for dataset in purgeable:
         context.check()
         _purge(services, dataset)

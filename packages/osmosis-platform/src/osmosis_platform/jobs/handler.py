@@ -15,12 +15,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from osmosis_ai.redaction import Redactor
+
 from osmosis_platform import crashpoints
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.jobs import Job
 from osmosis_platform.db.repositories.leases import LeaseRepository
 from osmosis_platform.domain.job import Failure, Fault
 from osmosis_platform.errors import UnavailableError
+from osmosis_platform.secrets.redacting import OWN
 
 if TYPE_CHECKING:
     from osmosis_platform.services import Services
@@ -31,6 +34,7 @@ KINDS: dict[str, str] = {
     "identity.sweep": "osmosis_platform.jobs.identity_sweep:run",
     "dataset.process": "osmosis_platform.jobs.dataset:process",
     "datasets.sweep": "osmosis_platform.jobs.dataset_sweep:run",
+    "workspaces.sweep": "osmosis_platform.jobs.workspace_sweep:run",
     "repository.sync": "osmosis_platform.jobs.sync:run",
     "repository.poll": "osmosis_platform.jobs.sync:poll",
     "logs.seal": "osmosis_platform.jobs.seal_logs:run",
@@ -86,14 +90,24 @@ class JobContext:
         services: The parts of this process.
         job: The job, as it was claimed: `id`, `workspace_id`, `kind`, `subject_id`, `payload`, `epoch`, `failures`.
         cpu_seconds: CPU time of child processes that the handler adds, for metering.
+        alone: Whether its worker runs nothing beside it, to learn whether it kills workers.
+        redactor: Takes secrets out of every line, event, progress, result and error of the job; a handler that opens
+            secrets puts one that knows them here first.
     """
 
     services: Services
     job: Job
     cpu_seconds: float = 0.0
+    alone: bool = False
+    redactor: Redactor = OWN
     cancelled: threading.Event = field(default_factory=threading.Event)
     lost: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def stream_id(self) -> str:
+        """Where the job's lines and events go: the stream of its subject, or its own if it has none."""
+        return self.job.subject_id or self.job.id
 
     def check(self) -> None:
         """Call it between steps and in long loops: it costs nothing.
@@ -173,7 +187,25 @@ class JobContext:
         else:
             self._append_line(work, level, step, message, details)
 
+    def event(self, kind: str, payload: Mapping[str, Any], *, work: UnitOfWork | None = None) -> None:
+        """Adds an event to the stream of the job's subject; within the transaction of `write()` if that is given.
+
+        Raises:
+            LeaseLostError: Another worker has the job; nothing is written.
+        """
+        if work is None:
+            with self.write() as work:
+                self._append_event(work, kind, payload)
+        else:
+            self._append_event(work, kind, payload)
+
+    def _append_event(self, work: UnitOfWork, kind: str, payload: Mapping[str, Any]) -> None:
+        from osmosis_platform.events.log import append_event
+
+        append_event(work, self.job.workspace_id, self.stream_id, kind, payload, redactor=self.redactor)
+
     def _set_progress(self, work: UnitOfWork, facts: Mapping[str, Any]) -> None:
+        facts = self.redactor.value(facts)
         if not LeaseRepository(work).set_progress(self.job.id, self.job.epoch, facts):
             self.lost.set()
             raise LeaseLostError
@@ -184,8 +216,7 @@ class JobContext:
         from osmosis_platform.events.log import LogLine, append_lines
 
         line = LogLine(level, step, message, details)
-        stream_id = self.job.subject_id or self.job.id
-        append_lines(work, self.job.workspace_id, stream_id, [line])
+        append_lines(work, self.job.workspace_id, self.stream_id, [line], redactor=self.redactor)
 
 
 def handler_of(kind: str) -> Handler:

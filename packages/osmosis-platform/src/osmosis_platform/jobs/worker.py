@@ -12,10 +12,13 @@ import secrets
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from osmosis_ai.redaction import Redactor
 
 from osmosis_platform import crashpoints
 from osmosis_platform.db.database import UnitOfWork
@@ -35,6 +38,7 @@ from osmosis_platform.jobs.handler import (
 from osmosis_platform.jobs.lease import LeaseWatch, take_over
 from osmosis_platform.jobs.queue import bell
 from osmosis_platform.jobs.schedule import SCHEDULE, Periodic, enqueue_due
+from osmosis_platform.secrets.redacting import OWN
 
 if TYPE_CHECKING:
     from osmosis_platform.services import Services
@@ -118,19 +122,27 @@ class Worker:
         """Claims as many jobs as there are free slots."""
         with self._changing:
             free = self._slots - len(self._running)
-        if free <= 0:
+            idle, alone = not self._running, any(context.alone for context in self._running.values())
+        if free <= 0 or alone:
             return
         database = self._services.database
         with database.read() as work:
-            if not LeaseRepository(work).is_anything_due(self._queues):
+            repository = LeaseRepository(work)
+            if not repository.is_anything_due(self._queues):
+                return
+            if not idle and repository.is_suspect_overdue(self._queues):
                 return
         # Durable: a PostgreSQL that forgets a claim would give the same epoch to somebody else.
         with database.write() as work:
-            claimed = LeaseRepository(work).claim(self._queues, self.id, lease_s=self._lease_s, limit=free)
+            repository = LeaseRepository(work)
+            suspect = repository.claim_suspect(self._queues, self.id, lease_s=self._lease_s) if idle else None
+            claimed = (
+                [suspect] if suspect else repository.claim(self._queues, self.id, lease_s=self._lease_s, limit=free)
+            )
             crashpoints.reach("job.in-claim")
         crashpoints.reach("job.after-claim")
         for job in claimed:
-            context = JobContext(self._services, job)
+            context = JobContext(self._services, job, alone=suspect is not None)
             if job.cancel_requested_at is not None:
                 context.cancelled.set()
             with self._changing:
@@ -171,11 +183,11 @@ class Worker:
             crashpoints.reach("job.before-handler")
             with _span(context.job):
                 result = handler(context)
-            return None if result is None else json.loads(json.dumps(result, allow_nan=False))
+            return None if result is None else context.redactor.value(json.loads(json.dumps(result, allow_nan=False)))
         except (JobCancelledError, LeaseLostError, JobReleasedError) as error:
             return type(error)
         except BaseException as error:
-            return failure_of(error)
+            return failure_of(error, context.redactor)
 
     def _end(
         self, context: JobContext, outcome: Mapping[str, Any] | Failure | type[BaseException] | None, wall_s: float
@@ -298,8 +310,13 @@ class Worker:
             return list(self._running.values())
 
 
-def failure_of(error: BaseException) -> Failure:
-    """What an error of a handler means for its job."""
+def failure_of(error: BaseException, redactor: Redactor = OWN) -> Failure:
+    """What an error of a handler means for its job; its text without the secrets that the job knew."""
+    found = _failure_of(error, redactor)
+    return replace(found, message=redactor.text(found.message))
+
+
+def _failure_of(error: BaseException, redactor: Redactor) -> Failure:
     if isinstance(error, JobFailureError):
         return error.failure
     if isinstance(error, _AWAY):
@@ -310,7 +327,7 @@ def failure_of(error: BaseException) -> Failure:
         return Failure(
             error.error_code, error.message, "user" if not isinstance(error, ServiceError) else "infrastructure"
         )
-    log.error("handler failed", exc_info=error)
+    log.error("handler failed", exception=redactor.text("".join(traceback.format_exception(error))))
     message = "The platform failed at this job; its log names the cause under the job's id."
     return Failure("INTERNAL", message, "infrastructure", retryable=True)
 

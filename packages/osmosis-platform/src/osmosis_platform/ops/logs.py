@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from osmosis_platform.secrets.redacting import OWN, learn
 from osmosis_platform.settings import Settings
 
 
@@ -24,16 +25,17 @@ def configure_logs(settings: Settings) -> None:
     ]
     if text:
         shared.append(_for_terminals)
+    learn(settings)
     renderer = structlog.dev.ConsoleRenderer() if text else structlog.processors.JSONRenderer()
     structlog.configure(
-        processors=[*shared, renderer],
+        processors=[*shared, renderer, _without_secrets],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer, _without_secrets],
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
@@ -48,3 +50,8 @@ def _for_terminals(_logger: object, _method: str, facts: MutableMapping[str, Any
         if name != "exception" and isinstance(value, str) and not value.isprintable():
             facts[name] = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in value)
     return facts
+
+
+def _without_secrets(_logger: object, _method: str, line: Any) -> str:
+    """A rendered line without the credentials of this process."""
+    return OWN.text(line)

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.inserts import insert_new
+from osmosis_platform.db.listing import Listing
 from osmosis_platform.db.tables.datasets import datasets
 from osmosis_platform.db.tables.identity import users
 from osmosis_platform.domain.dataset import DatasetStatus, spelled
@@ -28,11 +29,11 @@ class Dataset:
         original_format: As it was uploaded, like the other originals.
         file_format: Of what download serves, like the other file facts; None before it is complete.
         parquet_blob_key: Of the copy that runs read.
+        replaces_id: Which one it overwrites.
+        creator_name: The name or e-mail address of who uploaded it.
         preview: The first rows; None in lists.
         column_statistics: None in lists.
         upload: How the object store knows the upload, while there is one; None in lists.
-        replaces_id: Which one it overwrites.
-        creator_name: The name or e-mail address of who uploaded it.
     """
 
     id: str
@@ -58,17 +59,32 @@ class Dataset:
     deleted_at: datetime | None
     deleted_by: str | None
     purged_at: datetime | None
+    creator_name: str | None
     preview: list[dict[str, Any]] | None = None
     column_statistics: dict[str, Any] | None = None
     upload: dict[str, Any] | None = None
-    creator_name: str | None = None
 
 
-_LISTED = [
-    datasets.c[name] for name in Dataset.__dataclass_fields__ if name != "creator_name" and name not in _DETAILS
-] + [sa.func.coalesce(sa.func.nullif(users.c.name, ""), users.c.email).label("creator_name")]
-_ALL = _LISTED + [datasets.c[name] for name in _DETAILS]
+_CREATOR = sa.func.coalesce(sa.func.nullif(users.c.name, ""), users.c.email).label("creator_name")
+# In the order of the fields; a row becomes a dataset as it comes.
+_ALL = [_CREATOR if name == "creator_name" else datasets.c[name] for name in Dataset.__dataclass_fields__]
+_LISTED = _ALL[: -len(_DETAILS)]
 _ROWS = datasets.join(users, users.c.id == datasets.c.created_by)
+
+
+def _dataset(row: Sequence[Any]) -> Dataset:
+    id_, workspace_id, name, live_name, status, *facts = row
+    return Dataset(id_, workspace_id, name, live_name, DatasetStatus(status), *facts)
+
+
+def _listing(is_gone: sa.ColumnElement[bool], newest: sa.Column[Any]) -> Listing[Dataset]:
+    mine = datasets.c.workspace_id == sa.bindparam("workspace_id")
+    order = (newest.desc(), datasets.c.id.desc())
+    return Listing(_LISTED, _dataset, datasets, where=(mine, is_gone), order=order, source=_ROWS)
+
+
+_LIVE = _listing(datasets.c.deleted_at.is_(None), datasets.c.created_at)
+_DELETED = _listing(datasets.c.deleted_at.is_not(None), datasets.c.deleted_at)
 
 
 class DatasetRepository:
@@ -132,12 +148,14 @@ class DatasetRepository:
         self, workspace_id: str, *, limit: int, offset: int, deleted: bool = False
     ) -> tuple[Sequence[Dataset], int]:
         """One page, newest first, and how many there are in all; without previews and statistics."""
-        gone = datasets.c.deleted_at.is_not(None) if deleted else datasets.c.deleted_at.is_(None)
-        newest = datasets.c.deleted_at if deleted else datasets.c.created_at
-        query = self._of(workspace_id, _LISTED).where(gone).order_by(newest.desc(), datasets.c.id.desc())
-        rows = self._work.execute(query.limit(limit).offset(offset))
-        count = sa.select(sa.func.count()).select_from(datasets).where(datasets.c.workspace_id == workspace_id, gone)
-        return [_dataset(row) for row in rows], self._work.execute(count).scalar_one()
+        listing = _DELETED if deleted else _LIVE
+        return listing.page(self._work, {"workspace_id": workspace_id}, limit=limit, offset=offset)
+
+    def lock_status(self, workspace_id: str, dataset_id: str) -> DatasetStatus | None:
+        """Where a dataset is, and stays until this transaction ends."""
+        query = sa.select(datasets.c.status).where(datasets.c.workspace_id == workspace_id, datasets.c.id == dataset_id)
+        found = self._work.execute(query.with_for_update()).scalar_one_or_none()
+        return None if found is None else DatasetStatus(found)
 
     def move(
         self,
@@ -248,9 +266,3 @@ class DatasetSweepRepository:
 def new_dataset_id() -> str:
     """An id for a dataset that is about to be added."""
     return new_id("ds")
-
-
-def _dataset(row: sa.Row[Any]) -> Dataset:
-    values: dict[str, Any] = dict(zip(row._fields, row, strict=True))
-    values["status"] = DatasetStatus(values["status"])
-    return Dataset(**values)

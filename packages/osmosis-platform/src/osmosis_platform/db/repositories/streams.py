@@ -174,6 +174,14 @@ class StreamRepository:
         self._work.execute(log_lines.delete().where(gone))
         return True
 
+    def drop(self, workspace_id: str, stream_id: str) -> None:
+        """Forgets a stream of which nothing was sealed."""
+        if (stream := self.find(workspace_id, stream_id)) is None or stream.sealed_through:
+            return
+        for table in (events, log_lines):
+            self._work.execute(table.delete().where(table.c.stream_id == stream_id))
+        self._work.execute(event_streams.delete().where(event_streams.c.id == stream_id))
+
     def close(self, workspace_id: str, stream_id: str) -> None:
         """Notes that nothing more is expected: the whole tail may be sealed."""
         mine = (event_streams.c.id == stream_id) & (event_streams.c.workspace_id == workspace_id)
@@ -188,10 +196,10 @@ class StreamIndex:
     def __init__(self, work: UnitOfWork) -> None:
         self._work = work
 
-    def with_tails(self, lines: int, limit: int = 100) -> list[Stream]:
-        """Streams with at least so many unsealed lines, and closed ones with any."""
+    def with_tails(self, lines: int, closed_lines: int, limit: int = 100) -> list[Stream]:
+        """Streams with at least so many unsealed lines; of those that are closed fewer will do."""
         unsealed = event_streams.c.last_line_seq - event_streams.c.sealed_through
-        due = (unsealed >= lines) | (event_streams.c.closed_at.is_not(None) & (unsealed > 0))
+        due = (unsealed >= lines) | (event_streams.c.closed_at.is_not(None) & (unsealed >= closed_lines))
         rows = self._work.execute(sa.select(*_STREAM).where(due).limit(limit)).mappings()
         return [Stream(**row) for row in rows]
 

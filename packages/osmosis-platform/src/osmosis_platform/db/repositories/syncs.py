@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from osmosis_platform.db.database import UnitOfWork
+from osmosis_platform.db.listing import Listing
 from osmosis_platform.db.tables.git import repository_syncs
 from osmosis_platform.ids import new_id
 
@@ -43,6 +44,16 @@ class Sync:
 
 
 _COLUMNS = [repository_syncs.c[name] for name in Sync.__dataclass_fields__]
+_HISTORY = Listing(
+    _COLUMNS,
+    lambda row: Sync(*row),
+    repository_syncs,
+    where=(
+        repository_syncs.c.workspace_id == sa.bindparam("workspace_id"),
+        repository_syncs.c.repository_id == sa.bindparam("repository_id"),
+    ),
+    order=(repository_syncs.c.id.desc(),),
+)
 
 
 class SyncRepository:
@@ -82,8 +93,8 @@ class SyncRepository:
         row = self._work.execute(statement).mappings().one_or_none()
         return None if row is None else Sync(**row)
 
-    def abandon(self, workspace_id: str, repository_id: str, code: str, message: str) -> int:
-        """Ends the syncs that nobody works on any more as failed; how many there were."""
+    def abandon(self, workspace_id: str, repository_id: str, code: str, message: str) -> list[Sync]:
+        """Ends the syncs that nobody works on any more as failed, and gives them as they ended."""
         table = repository_syncs
         statement = (
             table.update()
@@ -93,8 +104,9 @@ class SyncRepository:
                 table.c.status == "syncing",
             )
             .values(status="failed", error_code=code, error_message=message, finished_at=self._work.clock())
+            .returning(*_COLUMNS)
         )
-        return self._work.execute(statement).rowcount
+        return [Sync(**row) for row in self._work.execute(statement).mappings()]
 
     def discard(self, workspace_id: str, sync_id: str) -> None:
         """Drops a sync that told nothing new."""
@@ -126,9 +138,5 @@ class SyncRepository:
 
     def page(self, workspace_id: str, repository_id: str, *, limit: int, offset: int) -> tuple[list[Sync], int]:
         """One page, newest first, and how many there are in all."""
-        table = repository_syncs
-        mine = (table.c.workspace_id == workspace_id) & (table.c.repository_id == repository_id)
-        query = sa.select(*_COLUMNS).where(mine).order_by(table.c.id.desc()).limit(limit).offset(offset)
-        rows = [Sync(**row) for row in self._work.execute(query).mappings()]
-        total = self._work.execute(sa.select(sa.func.count()).select_from(table).where(mine)).scalar_one()
-        return rows, total
+        parameters = {"workspace_id": workspace_id, "repository_id": repository_id}
+        return _HISTORY.page(self._work, parameters, limit=limit, offset=offset)

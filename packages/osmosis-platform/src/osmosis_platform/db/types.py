@@ -30,7 +30,15 @@ class UtcTime(TypeDecorator[datetime]):
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
         """Back to a moment in UTC."""
-        return None if value is None else _EPOCH + timedelta(microseconds=value)
+        return _moment(value)
+
+    def result_processor(self, dialect: Dialect, coltype: Any) -> Any:
+        """The same without a detour: a page of a list has two hundred moments."""
+        return _moment
+
+
+def _moment(value: int | None) -> datetime | None:
+    return None if value is None else _EPOCH + timedelta(0, 0, value)
 
 
 Json: sa.types.TypeEngine[Any] = sa.JSON().with_variant(JSONB(), "postgresql")

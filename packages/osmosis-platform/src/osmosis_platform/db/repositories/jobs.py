@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from osmosis_platform.db.database import UnitOfWork
+from osmosis_platform.db.listing import Listing
 from osmosis_platform.db.tables.jobs import jobs
 from osmosis_platform.db.types import UtcTime
 from osmosis_platform.domain.job import OPEN, Failure, Fault, JobStatus
@@ -52,23 +54,34 @@ class Job:
     finished_at: datetime | None
 
 
+_ERROR_COLUMNS = ("error_code", "error_message", "error_fault")
 COLUMNS = [
-    jobs.c[name]
-    for name in (
-        "id workspace_id kind queue priority subject_id payload status epoch owner not_before cancel_requested_at failures "
-        "max_failures crashes max_crashes progress result error_code error_message error_fault traceparent created_at "
-        "started_at finished_at"
-    ).split()
-]
+    jobs.c[column] for name in Job.__dataclass_fields__ for column in (_ERROR_COLUMNS if name == "error" else (name,))
+]  # in the order of the fields
 
 
-def job_of(row: sa.Row[Any]) -> Job:
+_FIELDS = list(Job.__dataclass_fields__)
+_STATUS = _FIELDS.index("status")  # of a row
+_ERROR = slice(_FIELDS.index("error"), _FIELDS.index("error") + len(_ERROR_COLUMNS))
+
+
+def job_of(row: Sequence[Any]) -> Job:
     """The job of a row of `COLUMNS`."""
-    facts: dict[str, Any] = dict(zip(row._fields, row, strict=True))
-    code, message, fault = (facts.pop(name) for name in ("error_code", "error_message", "error_fault"))
-    error = None if code is None else Failure(code, message or "", cast("Fault", fault))
-    facts |= {"status": JobStatus(facts["status"]), "error": error}
-    return Job(**facts)
+    facts = list(row)
+    code, message, fault = facts[_ERROR]
+    facts[_ERROR] = [None if code is None else Failure(code, message or "", cast("Fault", fault))]
+    facts[_STATUS] = JobStatus(facts[_STATUS])
+    return Job(*facts)
+
+
+@cache
+def _listing(*filters: str) -> Listing[Job]:
+    """Jobs of a workspace, newest first, by some of `statuses`, `kind` and `subject_id`."""
+    where = [jobs.c.workspace_id == sa.bindparam("workspace_id")]
+    if "statuses" in filters:
+        where.append(jobs.c.status.in_(sa.bindparam("statuses", expanding=True)))
+    where += [jobs.c[name] == sa.bindparam(name) for name in ("kind", "subject_id") if name in filters]
+    return Listing(COLUMNS, job_of, jobs, where=where, order=(jobs.c.id.desc(),))
 
 
 class JobRepository:
@@ -107,19 +120,10 @@ class JobRepository:
         subject_id: str | None = None,
     ) -> tuple[list[Job], int]:
         """One page, newest first, and how many there are in all."""
-        wanted = [jobs.c.workspace_id == workspace_id]
-        if statuses:
-            wanted.append(jobs.c.status.in_(statuses))
-        if kind is not None:
-            wanted.append(jobs.c.kind == kind)
-        if subject_id is not None:
-            wanted.append(jobs.c.subject_id == subject_id)
-        query = sa.select(*COLUMNS).where(*wanted).order_by(jobs.c.id.desc()).limit(limit).offset(offset)
-        rows = self._work.execute(query).all()
-        total = offset + len(rows)
-        if len(rows) == limit or (offset and not rows):
-            total = self._work.execute(sa.select(sa.func.count()).select_from(jobs).where(*wanted)).scalar_one()
-        return [job_of(row) for row in rows], total
+        asked = {"statuses": list(statuses) or None, "kind": kind, "subject_id": subject_id}
+        filters = {name: value for name, value in asked.items() if value is not None}
+        parameters = {"workspace_id": workspace_id, **filters}
+        return _listing(*filters).page(self._work, parameters, limit=limit, offset=offset)
 
     def cancel_queued(self, workspace_id: str, job_id: str) -> Job | None:
         """Cancels a job that nobody runs; None if it is not (or not any more) queued here."""

@@ -9,6 +9,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from osmosis_platform.db.database import UnitOfWork
+from osmosis_platform.db.listing import Listing
 from osmosis_platform.db.tables.git import repositories, rollouts
 from osmosis_platform.ids import new_id
 
@@ -49,6 +50,19 @@ class FoundRollout:
 
 _COLUMNS = [rollouts.c[name] for name in Rollout.__dataclass_fields__ if name != "repo_full_name"]
 _SELECTED = [*_COLUMNS, repositories.c.full_name.label("repo_full_name")]
+_ACTIVE = Listing(
+    _SELECTED,
+    lambda row: Rollout(*row),
+    rollouts,
+    where=(
+        rollouts.c.workspace_id == sa.bindparam("workspace_id"),
+        rollouts.c.repository_id == sa.bindparam("repository_id"),
+        rollouts.c.branch == sa.bindparam("branch"),
+        rollouts.c.active,
+    ),
+    order=(rollouts.c.name,),
+    source=rollouts.join(repositories, repositories.c.id == rollouts.c.repository_id),
+)
 
 
 class RolloutRepository:
@@ -117,23 +131,8 @@ class RolloutRepository:
         self, workspace_id: str, repository_id: str, branch: str, *, limit: int, offset: int
     ) -> tuple[list[Rollout], int]:
         """One page of the active rollouts of a branch by name, and how many there are in all."""
-        mine = (
-            (rollouts.c.workspace_id == workspace_id)
-            & (rollouts.c.repository_id == repository_id)
-            & (rollouts.c.branch == branch)
-            & rollouts.c.active
-        )
-        query = (
-            sa.select(*_SELECTED)
-            .join(repositories, repositories.c.id == rollouts.c.repository_id)
-            .where(mine)
-            .order_by(rollouts.c.name)
-            .limit(limit)
-            .offset(offset)
-        )
-        items = [Rollout(**row) for row in self._work.execute(query).mappings()]
-        total = self._work.execute(sa.select(sa.func.count()).select_from(rollouts).where(mine)).scalar_one()
-        return items, total
+        parameters = {"workspace_id": workspace_id, "repository_id": repository_id, "branch": branch}
+        return _ACTIVE.page(self._work, parameters, limit=limit, offset=offset)
 
     def find(self, workspace_id: str, repository_id: str, branch: str, name_or_id: str) -> Rollout | None:
         """One rollout of a branch, by name or id, also an inactive one."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
 
 from osmosis_platform.db.database import UnitOfWork
+from osmosis_platform.db.listing import Listing
 from osmosis_platform.db.tables.identity import users
 from osmosis_platform.db.tables.secrets import run_secrets, secrets
 from osmosis_platform.ids import new_id
@@ -68,16 +70,13 @@ class SecretRepository:
         self, workspace_id: str, user_id: str, scopes: Collection[str], *, limit: int, offset: int
     ) -> tuple[list[SecretName], int]:
         """Secrets by name, and how many there are: those of the workspace, and of scope `user` this person's."""
-        visible = self._visible(workspace_id, user_id, scopes)
-        query = _names().where(visible).order_by(secrets.c.name, secrets.c.scope)
-        rows = self._work.execute(query.limit(limit).offset(offset))
-        total = self._work.execute(sa.select(sa.func.count()).select_from(secrets).where(visible)).scalar_one()
-        return [SecretName(*row) for row in rows], total
+        parameters = {"workspace_id": workspace_id, "user_id": user_id}
+        return _listing(frozenset(scopes)).page(self._work, parameters, limit=limit, offset=offset)
 
     def find_name(self, workspace_id: str, user_id: str, scope: str, name: str) -> SecretName | None:
         """What may be known of one secret: of the workspace, or of this person."""
         key = _key(workspace_id, scope, user_id if scope == "user" else "", name)
-        row = self._work.execute(_names().where(key)).one_or_none()
+        row = self._work.execute(sa.select(*_NAMES).select_from(_NAMED).where(key)).one_or_none()
         return None if row is None else SecretName(*row)
 
     def find(self, workspace_id: str, scope: str, owner_id: str, name: str) -> SealedSecret | None:
@@ -87,9 +86,9 @@ class SecretRepository:
 
     def named(self, workspace_id: str, user_id: str, names: Iterable[str]) -> list[SealedSecret]:
         """The secrets of these names that a run of this person could use, of both scopes."""
-        visible = self._visible(workspace_id, user_id, ("workspace", "user"))
-        query = sa.select(*_SEALED).where(visible, secrets.c.name.in_(list(names)))
-        return [_sealed(*row) for row in self._work.execute(query)]
+        query = sa.select(*_SEALED).where(*_visible({"workspace", "user"}), secrets.c.name.in_(list(names)))
+        rows = self._work.execute(query, {"workspace_id": workspace_id, "user_id": user_id})
+        return [_sealed(*row) for row in rows]
 
     def put(self, workspace_id: str, user_id: str, secret: SealedSecret) -> str:
         """Adds a secret, or replaces it by its next version; gives its id."""
@@ -128,15 +127,6 @@ class SecretRepository:
         mine = (secrets.c.workspace_id == workspace_id, secrets.c.scope == "user", secrets.c.owner_id == user_id)
         return self._work.execute(secrets.delete().where(*mine)).rowcount
 
-    @staticmethod
-    def _visible(workspace_id: str, user_id: str, scopes: Collection[str]) -> sa.ColumnElement[bool]:
-        kinds = []
-        if "workspace" in scopes:
-            kinds.append(secrets.c.scope == "workspace")
-        if "user" in scopes:
-            kinds.append((secrets.c.scope == "user") & (secrets.c.owner_id == user_id))
-        return (secrets.c.workspace_id == workspace_id) & sa.or_(*kinds)
-
 
 class RunSecretRepository:
     """Values of single runs; gone in the transaction that ends the run."""
@@ -165,21 +155,35 @@ class RunSecretRepository:
 _SEALED = [secrets.c[name] for name in SealedSecret.__dataclass_fields__]
 
 
-def _names() -> sa.Select[*tuple[Any, ...]]:
-    creator, updater = users.alias("creator"), users.alias("updater")
-    return (
-        sa.select(
-            secrets.c.id,
-            secrets.c.name,
-            secrets.c.scope,
-            secrets.c.created_at,
-            secrets.c.updated_at,
-            sa.func.coalesce(creator.c.name, creator.c.email),
-            sa.func.coalesce(updater.c.name, updater.c.email),
-        )
-        .join(creator, creator.c.id == secrets.c.created_by)
-        .join(updater, updater.c.id == secrets.c.updated_by)
-    )
+_CREATOR, _UPDATER = users.alias("creator"), users.alias("updater")
+_NAMES = [
+    secrets.c.id,
+    secrets.c.name,
+    secrets.c.scope,
+    secrets.c.created_at,
+    secrets.c.updated_at,
+    sa.func.coalesce(_CREATOR.c.name, _CREATOR.c.email),
+    sa.func.coalesce(_UPDATER.c.name, _UPDATER.c.email),
+]
+_NAMED = secrets.join(_CREATOR, _CREATOR.c.id == secrets.c.created_by).join(
+    _UPDATER, _UPDATER.c.id == secrets.c.updated_by
+)
+
+
+def _visible(scopes: Collection[str]) -> tuple[sa.ColumnElement[bool], ...]:
+    """Secrets of these scopes that the person `user_id` sees in `workspace_id`."""
+    kinds = {
+        "workspace": secrets.c.scope == "workspace",
+        "user": (secrets.c.scope == "user") & (secrets.c.owner_id == sa.bindparam("user_id")),
+    }
+    mine = secrets.c.workspace_id == sa.bindparam("workspace_id")
+    return mine, sa.or_(*(condition for name, condition in kinds.items() if name in scopes))
+
+
+@cache
+def _listing(scopes: frozenset[str]) -> Listing[SecretName]:
+    order = (secrets.c.name, secrets.c.scope)
+    return Listing(_NAMES, lambda row: SecretName(*row), secrets, where=_visible(scopes), order=order, source=_NAMED)
 
 
 def _key(workspace_id: str, scope: str, owner_id: str, name: str) -> sa.ColumnElement[bool]:

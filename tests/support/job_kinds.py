@@ -52,7 +52,8 @@ def fail(context: JobContext) -> None:
 
 
 def crash(context: JobContext) -> None:
-    """Takes its worker with it."""
+    """Takes its worker with it, after `after_s` seconds."""
+    time.sleep(context.job.payload.get("after_s", 0))
     os.kill(os.getpid(), signal.SIGKILL)
 
 

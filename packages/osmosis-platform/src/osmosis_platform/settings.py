@@ -64,6 +64,10 @@ class Settings(BaseSettings):
         False, description="Whether workspaces need billing marked ready by an administrator."
     )
 
+    deleted_workspace_days: int = Field(
+        7, ge=0, le=3650, description="How long a deleted workspace can be brought back before all of it is removed."
+    )
+
     max_dataset_bytes: int = Field(5 << 30, ge=1, description="Largest dataset file.")
     max_body_bytes: int = Field(2 << 20, ge=1024, description="Largest JSON body.")
     max_push_bytes: int = Field(2 << 30, ge=1024, description="Largest pack of one git push or fetch.")

@@ -27,7 +27,7 @@ def failed(failure, **changes):
 
 
 def lost(**changes):
-    facts = {"failures": 0, "crashes": 0, "max_crashes": 3, "cancel_requested": False, "jitter": 0.5}
+    facts = {"failures": 0, "crashes": 0, "max_crashes": 3, "cancel_requested": False, "jitter": 0.5, "shared": False}
     return after_lost_lease("dataset.process", **facts | changes)
 
 
@@ -48,6 +48,11 @@ def test_backoff_doubles_to_five_minutes_and_half_of_it_is_chance():
 def test_the_third_lost_lease_makes_a_poison():
     assert [lost(crashes=count).status for count in (0, 1, 2)] == ["queued", "queued", "failed"]
     assert lost(crashes=2).failure.code == CRASHED
+
+
+def test_a_lease_that_was_lost_beside_others_counts_against_nobody():
+    verdict = lost(crashes=2, shared=True)
+    assert (verdict.status, verdict.crashes, verdict.delay_s) == (JobStatus.QUEUED, 2, 0.0)
 
 
 def test_a_cancelled_job_is_not_tried_again():

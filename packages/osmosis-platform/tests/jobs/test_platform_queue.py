@@ -247,6 +247,94 @@ def test_three_lost_leases_make_a_poison(database):
     assert claim(database) == []
 
 
+def lose_all(database, lease_s=1.0):
+    times = [0.0]
+    watch = watch_at(times)
+    return sum(look(database, watch, times, at) for at in range(6))
+
+
+def claim_suspect(database, owner="worker"):
+    with database.write() as work:
+        return LeaseRepository(work).claim_suspect(["cpu"], owner, lease_s=1.0)
+
+
+def test_who_merely_shared_a_worker_that_died_is_not_blamed(database):
+    neighbour, poison = put(database), put(database)
+    for _ in range(2):  # once may have been a power cut, so the second time goes as the first
+        assert len(claim(database, limit=2, lease_s=1.0)) == 2
+        assert claim_suspect(database) is None
+        assert lose_all(database) == 2
+    assert [get(database, job_id).crashes for job_id in (neighbour, poison)] == [0, 0]
+    assert claim(database, limit=2) == [], "suspects are not given to whoever runs others"
+    assert claim_suspect(database).id == neighbour
+    with database.write() as work:
+        LeaseRepository(work).finish(neighbour, 3, None)
+    for crashes in (1, 2, 3):
+        with database.write() as work:
+            work.execute(JOBS.update().values(not_before=work.clock()))
+        assert claim_suspect(database).id == poison
+        assert lose_all(database) == 1
+        assert get(database, poison).crashes == crashes
+    assert (get(database, poison).status, get(database, poison).error.code) == ("failed", "CRASHED")
+    assert get(database, neighbour).crashes == 0
+
+
+def test_neighbours_whose_time_runs_out_later_are_lost_with_the_first(database):
+    real, ahead = database.clock, timedelta(0)
+    database.clock = lambda: real() + ahead
+    first, second = put(database), put(database)
+    claim(database, lease_s=4.0)
+    times = [0.0]
+    watch = watch_at(times)
+    look(database, watch, times, 0)
+    ahead = timedelta(seconds=1)
+    claim(database, lease_s=4.0)
+    found = []
+    for at in range(1, 6):
+        ahead = timedelta(seconds=at)
+        found.append(look(database, watch, times, at))
+    assert 2 in found
+    assert [get(database, job_id).crashes for job_id in (first, second)] == [0, 0]
+
+
+def test_another_workers_jobs_are_not_lost_with_it(database):
+    put(database), put(database)
+    [dead], [alive] = claim(database, owner="dead", lease_s=1.0), claim(database, owner="alive", lease_s=60.0)
+    assert lose_all(database) == 1
+    assert (get(database, dead.id).crashes, get(database, alive.id).status) == (1, "running")
+
+
+def test_a_job_whose_worker_survived_it_is_no_suspect_any_more(database):
+    suspect, other = put(database), put(database)
+    for _ in range(2):
+        claim(database, limit=2, lease_s=1.0)
+        lose_all(database)
+    job = claim_suspect(database)
+    assert job.id == suspect
+    with database.write() as work:
+        verdict = Verdict(JobStatus.QUEUED, 1, 0, failure=Failure("AWAY", "away", retryable=True))
+        assert LeaseRepository(work).settle(job.id, job.epoch, verdict)
+    assert [job.id for job in claim(database, limit=2)] == [suspect]
+    assert get(database, other).status == "queued"
+
+
+def test_busy_workers_make_room_for_a_suspect_that_waits_for_long(database):
+    real, ahead = database.clock, timedelta(0)
+    database.clock = lambda: real() + ahead
+    put(database), put(database)
+    for _ in range(2):
+        claim(database, limit=2, lease_s=1.0)
+        lose_all(database)
+
+    def overdue():
+        with database.read() as work:
+            return LeaseRepository(work).is_suspect_overdue(["cpu"])
+
+    assert not overdue()
+    ahead = timedelta(seconds=31)
+    assert overdue()
+
+
 def test_a_period_begins_once_whoever_asks_and_does_not_freeze_when_the_clock_goes_back(database):
     real, ahead = database.clock, timedelta(0)
     database.clock = lambda: real() + ahead

@@ -109,7 +109,10 @@ class QueueMachine(RuleBasedStateMachine):
 
     def claim_some(self, limit):
         with self.database.write() as work:
-            claimed = LeaseRepository(work).claim(["cpu"], "worker", lease_s=LEASE_S, limit=limit)
+            suspect = LeaseRepository(work).claim_suspect(["cpu"], "loner", lease_s=LEASE_S) if limit == 1 else None
+            claimed = (
+                [suspect] if suspect else LeaseRepository(work).claim(["cpu"], "worker", lease_s=LEASE_S, limit=limit)
+            )
         for job in claimed:
             assert job.id not in self.ends, "an end is final"
             assert job.epoch == self.epochs.get(job.id, 0) + 1
@@ -200,7 +203,9 @@ class QueueMachine(RuleBasedStateMachine):
         """A worker that works brings every submitted job to an end."""
         for _ in range(60):
             with self.database.write() as work:
-                for job in LeaseRepository(work).claim(["cpu"], "last", lease_s=LEASE_S, limit=50):
+                leases = LeaseRepository(work)
+                suspect = leases.claim_suspect(["cpu"], "last", lease_s=LEASE_S)
+                for job in [suspect] if suspect else leases.claim(["cpu"], "last", lease_s=LEASE_S, limit=50):
                     assert job.id not in self.ends
                     LeaseRepository(work).finish(job.id, job.epoch, None)
             self.steady += 4

@@ -1,5 +1,6 @@
 """Worker processes killed with SIGKILL at named places, and a PostgreSQL that stops: every job ends, and ends once."""
 
+import os
 import signal
 import time
 
@@ -127,7 +128,26 @@ def test_a_job_that_kills_its_workers_is_a_poison_and_others_go_on(services, sta
     until(settled)
     job = get(services, poison)
     assert (job.status, job.error.code, job.crashes) == ("failed", "CRASHED", 2)
-    assert get(services, fine).status == "finished"
+    assert (get(services, fine).status, get(services, fine).crashes) == ("finished", 0)
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_neighbours_of_a_poison_are_not_blamed_for_it(services, start):
+    """Jobs that share each of its workers to the end would be failed with it if they were counted."""
+    poison = put(services, "test.crash", {"after_s": 0.5}, max_crashes=1)
+    victims = [put(services, "test.steps", {"count": 60, "pause_s": 0.02, "file": os.devnull}, max_crashes=1)]
+    running = [start()]
+
+    def settled():
+        if all(process.process.poll() is not None for process in running):
+            running.append(start())
+        return all(get(services, job_id).finished_at for job_id in (poison, *victims))
+
+    until(settled, 60)
+    job = get(services, poison)
+    assert (job.status, job.error.code, job.crashes) == ("failed", "CRASHED", 1)
+    assert [get(services, job_id).status for job_id in victims] == ["finished"]
+    assert len(running) == 4  # twice together, then each alone; the poison's last death is the third
 
 
 def test_sigterm_gives_a_job_back_and_ends_cleanly(services, start):

@@ -26,6 +26,9 @@ _FIRST_BACKOFF_S = 2.0
 _LONGEST_BACKOFF_S = 300.0
 _CLOCK_SLACK = timedelta(seconds=5)
 
+SUSPECT_AFTER = 2  # leases lost beside others'; once is a power cut or a neighbour, and serial runs are slow
+SUSPECT_PATIENCE = timedelta(seconds=30)
+
 
 class JobStatus(StrEnum):
     """Where a job is; the last three are final."""
@@ -65,7 +68,7 @@ class Verdict:
     Attributes:
         status: Queued again, or final.
         failures: Ends by an error that may pass, so far.
-        crashes: Lost leases, so far.
+        crashes: Lost leases that were its own fault, so far.
         delay_s: How long a queued job waits.
         failure: Why; None for a job that was cancelled.
     """
@@ -100,15 +103,22 @@ def after_failure(
 
 
 def after_lost_lease(
-    kind: str, *, failures: int, crashes: int, max_crashes: int, cancel_requested: bool, jitter: float
+    kind: str, *, failures: int, crashes: int, max_crashes: int, cancel_requested: bool, jitter: float, shared: bool
 ) -> Verdict:
-    """What becomes of a job whose worker fell silent: `max_crashes` lost leases make it a poison that nobody takes."""
-    crashes += 1
+    """What becomes of a job whose worker fell silent: `max_crashes` lost leases make it a poison that nobody takes.
+
+    With other jobs in the worker nobody knows whose crash it was, so none is counted; who has lost `SUSPECT_AFTER` leases
+    in such company runs alone from then on, and then it is known.
+    """
+    crashes += 0 if shared else 1
     if cancel_requested:
         return Verdict(JobStatus.CANCELLED, failures, crashes)
+    if shared:
+        return Verdict(JobStatus.QUEUED, failures, crashes)
     if crashes >= max_crashes:
         message = (
-            f"The worker of this {kind} job stopped answering {crashes} times, so it is not tried again. "
+            f"The worker of this {kind} job stopped answering {crashes} times with no other job in it, so it is not tried "
+            "again. "
             "The platform's log tells what happened to its workers."
         )
         return Verdict(JobStatus.FAILED, failures, crashes, failure=Failure(CRASHED, message))

@@ -138,6 +138,17 @@ def ensure(services: Services, repository: Repository) -> Path:
     return path
 
 
+def forget(settings: Settings, repository_id: str) -> None:
+    """Removes a repository from the disk, for good."""
+    path = place(settings, repository_id)
+    if path.is_dir():
+        gone = path.with_name(f"{_BUILDING}{path.name}-gone")  # half deleted it is no repository, and the sweep ends it
+        shutil.rmtree(gone, ignore_errors=True)
+        path.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+    path.with_suffix(".lock").unlink(missing_ok=True)
+
+
 def init(path: Path) -> None:
     """An empty bare repository."""
     run(["init", "--quiet", "--bare", "--template=", f"--initial-branch={DEFAULT_BRANCH}", str(path)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -45,12 +46,15 @@ class LeaseWatch:
         self._silent: dict[str, _Silence] = {}
 
     def lost(self, leases: Iterable[Lease], now: datetime) -> list[Lease]:
-        """The leases that are lost at this look."""
+        """The leases that are lost at this look, and with each those of the same worker that are as silent.
+
+        A worker beats for all its jobs at once. So whoever dies takes them all, though their time runs out one by one.
+        """
         at = self._monotonic()
         since_s = at - self._looked_at
         self._looked_at = at
         before, self._silent = self._silent, {}
-        lost = []
+        lost, doubtful = [], []
         for lease in leases:
             silence = before.get(lease.job_id)
             if silence is None or (silence.epoch, silence.beats) != (lease.epoch, lease.beats):
@@ -61,7 +65,10 @@ class LeaseWatch:
             facts = {"lease_until": lease.lease_until, "lease_s": lease.lease_s, "now": now}
             if is_lost(**facts, unchanged_s=silence.seconds):
                 lost.append(lease)
-        return lost
+            elif silence.seconds >= lease.lease_s / 2:
+                doubtful.append(lease)
+        dead = {lease.owner for lease in lost}
+        return lost + [lease for lease in doubtful if lease.owner in dead]
 
 
 def take_over(database: Database, watch: LeaseWatch) -> int:
@@ -69,25 +76,28 @@ def take_over(database: Database, watch: LeaseWatch) -> int:
     with database.read() as work:
         leases = LeaseRepository(work).leases()
     lost = watch.lost(leases, database.clock())
+    jobs_of = Counter(lease.owner for lease in lost)
     taken = 0
     for lease in lost:
+        shared = jobs_of[lease.owner] > 1
         try:
             with database.write() as work:
-                job = _settle_lost(work, lease, with_ending=True)
+                job = _settle_lost(work, lease, shared=shared, with_ending=True)
         except (UnavailableError, StorageFullError):
             raise
         except Exception:
             # Its room could not settle what the job was for; the job itself must end all the same.
             log.exception("the ending of a job failed", job_id=lease.job_id)
             with database.write() as work:
-                job = _settle_lost(work, lease, with_ending=False)
+                job = _settle_lost(work, lease, shared=shared, with_ending=False)
         if job is not None:
             taken += 1
-            log.warning("lease lost", job_id=job.id, kind=job.kind, crashes=job.crashes, status=job.status.value)
+            facts = {"kind": job.kind, "crashes": job.crashes, "status": job.status.value, "shared": shared}
+            log.warning("lease lost", job_id=job.id, worker=lease.owner, **facts)
     return taken
 
 
-def _settle_lost(work: UnitOfWork, lease: Lease, *, with_ending: bool) -> Job | None:
+def _settle_lost(work: UnitOfWork, lease: Lease, *, shared: bool, with_ending: bool) -> Job | None:
     repository = LeaseRepository(work)
     job = repository.get(lease.job_id)
     if job is None:
@@ -99,8 +109,9 @@ def _settle_lost(work: UnitOfWork, lease: Lease, *, with_ending: bool) -> Job | 
         max_crashes=job.max_crashes,
         cancel_requested=job.cancel_requested_at is not None,
         jitter=_chance(),
+        shared=shared,
     )
-    if not repository.settle_lost(lease, verdict):
+    if not repository.settle_lost(lease, verdict, shared=shared):
         return None
     after = repository.get(lease.job_id)
     if with_ending and after is not None and after.status not in OPEN:

@@ -36,6 +36,7 @@ SCHEDULE: dict[str, Periodic] = {
     "jobs.sweep": Periodic(3600.0),
     "identity.sweep": Periodic(3600.0),
     "datasets.sweep": Periodic(3600.0),
+    "workspaces.sweep": Periodic(3600.0),
     "repository.poll": Periodic(300.0, setting="git_poll_s"),
     "logs.seal": Periodic(60.0),
 }

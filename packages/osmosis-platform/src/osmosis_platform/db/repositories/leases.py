@@ -14,10 +14,22 @@ from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.jobs import COLUMNS, Job, job_of
 from osmosis_platform.db.tables.jobs import job_limits, job_schedule, job_turns, jobs, workers
 from osmosis_platform.db.types import UtcTime
-from osmosis_platform.domain.job import FINAL, JobStatus, Limits, Verdict, due_bounds, next_turn
+from osmosis_platform.domain.job import (
+    FINAL,
+    SUSPECT_AFTER,
+    SUSPECT_PATIENCE,
+    JobStatus,
+    Limits,
+    Verdict,
+    due_bounds,
+    next_turn,
+)
 
 # Names the lock under which PostgreSQL's claims and ends take turns; any number that nobody else uses.
 _CLAIM_LOCK = 0x6F736D6A
+
+# Workers died with it more than once while they ran other jobs too: it runs alone until it is known whose fault that was.
+_IS_SUSPECT = jobs.c.shared_losses >= SUSPECT_AFTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +38,7 @@ class Lease:
 
     job_id: str
     epoch: int
+    owner: str
     beats: int
     lease_until: datetime
     lease_s: float
@@ -44,18 +57,30 @@ class LeaseRepository:
         return self._work.execute(sa.select(jobs.c.id).where(*self._due(queues)).limit(1)).first() is not None
 
     def claim(self, queues: Sequence[str], owner: str, *, lease_s: float, limit: int) -> list[Job]:
-        """Leases up to `limit` jobs to `owner`, each under a new epoch.
+        """Leases up to `limit` jobs to `owner`, each under a new epoch; suspects only come by `claim_suspect`.
 
         SQLite has one writer at a time. On PostgreSQL claims take turns by an advisory lock, since two of them that count
         running jobs together would overrun a limit; rows that somebody is cancelling are skipped.
         """
+        return self._claim([*self._due(queues), ~_IS_SUSPECT], owner, lease_s, limit)
+
+    def claim_suspect(self, queues: Sequence[str], owner: str, *, lease_s: float) -> Job | None:
+        """Leases a job that may have killed workers to `owner`, who runs nothing and takes nothing else beside it."""
+        claimed = self._claim([*self._due(queues), _IS_SUSPECT], owner, lease_s, 1)
+        return claimed[0] if claimed else None
+
+    def is_suspect_overdue(self, queues: Sequence[str]) -> bool:
+        """Whether a suspect has waited so long for an idle worker that busy ones should become idle."""
+        long_since = jobs.c.not_before <= self._work.clock() - SUSPECT_PATIENCE
+        query = sa.select(jobs.c.id).where(*self._due(queues), _IS_SUSPECT, long_since)
+        return self._work.execute(query.limit(1)).first() is not None
+
+    def _claim(self, due: Sequence[sa.ColumnElement[bool]], owner: str, lease_s: float, limit: int) -> list[Job]:
         if self._work.dialect == "postgresql":
             self._work.execute(sa.select(sa.func.pg_advisory_xact_lock(_CLAIM_LOCK)))
         waiting = {
             (row.workspace_id, row.kind)
-            for row in self._work.execute(
-                sa.select(jobs.c.workspace_id, jobs.c.kind).distinct().where(*self._due(queues))
-            )
+            for row in self._work.execute(sa.select(jobs.c.workspace_id, jobs.c.kind).distinct().where(*due))
         }
         if not waiting:
             return []
@@ -65,7 +90,7 @@ class LeaseRepository:
         claimed: list[Job] = []
         while len(claimed) < limit and (turn := next_turn(waiting, running, limits, turns)) is not None:
             workspace_id, kinds = turn
-            job = self._lease_first(queues, workspace_id, kinds, owner, lease_s)
+            job = self._lease_first(due, workspace_id, kinds, owner, lease_s)
             if job is None:
                 waiting -= {(workspace_id, kind) for kind in kinds}
                 continue
@@ -102,12 +127,22 @@ class LeaseRepository:
         return self._end(self._held(job_id, epoch), JobStatus.FINISHED, values)
 
     def settle(self, job_id: str, epoch: int, verdict: Verdict) -> bool:
-        """Ends a job, or puts it back into the queue; False if the lease is not held any more."""
-        return self._settle(self._held(job_id, epoch), verdict)
+        """Ends a job, or puts it back into the queue; False if the lease is not held any more.
 
-    def settle_lost(self, lease: Lease, verdict: Verdict) -> bool:
-        """The same for a lease that fell silent; False if it has beaten since."""
-        return self._settle([*self._held(lease.job_id, lease.epoch), jobs.c.beats == lease.beats], verdict)
+        Its worker survived it, so it is no suspect any more.
+        """
+        return self._settle(self._held(job_id, epoch), verdict, shared_losses=0)
+
+    def settle_lost(self, lease: Lease, verdict: Verdict, *, shared: bool) -> bool:
+        """The same for a lease that fell silent; False if it has beaten since.
+
+        Args:
+            lease: As it was seen.
+            verdict: What becomes of the job.
+            shared: Whether other jobs' leases of the same worker fell silent with it.
+        """
+        where = [*self._held(lease.job_id, lease.epoch), jobs.c.beats == lease.beats]
+        return self._settle(where, verdict, **({"shared_losses": jobs.c.shared_losses + 1} if shared else {}))
 
     def release(self, job_id: str, epoch: int) -> bool:
         """Puts a job back at once, as if it had never been claimed but for its epoch."""
@@ -120,8 +155,9 @@ class LeaseRepository:
 
     def leases(self) -> list[Lease]:
         """Every lease that is held."""
-        columns = jobs.c.id.label("job_id"), jobs.c.epoch, jobs.c.beats, jobs.c.lease_until, jobs.c.lease_s
-        rows = self._work.execute(sa.select(*columns).where(jobs.c.status == JobStatus.RUNNING)).mappings()
+        names = ("epoch", "owner", "beats", "lease_until", "lease_s")
+        query = sa.select(jobs.c.id.label("job_id"), *(jobs.c[name] for name in names))
+        rows = self._work.execute(query.where(jobs.c.status == JobStatus.RUNNING).order_by(jobs.c.id)).mappings()
         return [Lease(**row) for row in rows]
 
     def limits(self) -> Limits:
@@ -203,11 +239,16 @@ class LeaseRepository:
         return {(row.workspace_id, row.kind): row.jobs for row in self._work.execute(query)}
 
     def _lease_first(
-        self, queues: Sequence[str], workspace_id: str, kinds: Sequence[str], owner: str, lease_s: float
+        self,
+        due: Sequence[sa.ColumnElement[bool]],
+        workspace_id: str,
+        kinds: Sequence[str],
+        owner: str,
+        lease_s: float,
     ) -> Job | None:
         query = (
             sa.select(jobs.c.id)
-            .where(*self._due(queues), jobs.c.workspace_id == workspace_id, jobs.c.kind.in_(kinds))
+            .where(*due, jobs.c.workspace_id == workspace_id, jobs.c.kind.in_(kinds))
             .order_by(jobs.c.priority.desc(), jobs.c.id)
             .limit(1)
             .with_for_update(skip_locked=True)
@@ -235,8 +276,7 @@ class LeaseRepository:
     def _held(job_id: str, epoch: int) -> list[sa.ColumnElement[bool]]:
         return [jobs.c.id == job_id, jobs.c.epoch == epoch, jobs.c.status == JobStatus.RUNNING]
 
-    def _settle(self, where: Sequence[sa.ColumnElement[bool]], verdict: Verdict | None) -> bool:
-        values: dict[str, Any] = {}
+    def _settle(self, where: Sequence[sa.ColumnElement[bool]], verdict: Verdict | None, **values: Any) -> bool:
         if verdict is not None:
             values |= {"failures": verdict.failures, "crashes": verdict.crashes}
             if verdict.failure is not None:

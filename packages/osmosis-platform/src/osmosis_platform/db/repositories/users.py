@@ -33,6 +33,16 @@ class User:
     disabled_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class LinkedIdentity:
+    """An account at an identity provider that leads to a person here."""
+
+    id: str
+    issuer: str
+    subject: str
+    created_at: datetime
+
+
 COLUMNS = [users.c[name] for name in User.__dataclass_fields__]
 
 
@@ -85,7 +95,23 @@ class UserRepository:
     def link_identity(self, user_id: str, issuer: str, subject: str) -> None:
         """Remembers how an identity provider calls a person; a second time changes nothing."""
         values = {"issuer": issuer, "subject": subject, "user_id": user_id, "created_at": self._work.clock()}
-        insert_new(self._work, oidc_identities, values)
+        insert_new(self._work, oidc_identities, {"id": new_id("oi"), **values})
+
+    def identities(self, user_id: str) -> list[LinkedIdentity]:
+        """What identity providers a person signs in with, oldest first."""
+        names = LinkedIdentity.__dataclass_fields__
+        query = sa.select(*(oidc_identities.c[name] for name in names)).where(oidc_identities.c.user_id == user_id)
+        rows = self._work.execute(query.order_by(oidc_identities.c.created_at, oidc_identities.c.id))
+        return [LinkedIdentity(*row) for row in rows]
+
+    def unlink_identity(self, user_id: str, identity_id: str) -> bool:
+        """Forgets how an identity provider calls a person; False if it was not known."""
+        mine = (oidc_identities.c.user_id == user_id, oidc_identities.c.id == identity_id)
+        return self._work.execute(sa.delete(oidc_identities).where(*mine)).rowcount == 1
+
+    def lock(self, user_id: str) -> None:
+        """Lets others who lock this person wait until this transaction ends (SQLite has one writer anyway)."""
+        self._work.execute(sa.select(users.c.id).where(users.c.id == user_id).with_for_update())
 
     def all(self) -> list[User]:
         """Everybody, by e-mail address."""
@@ -103,6 +129,10 @@ class UserRepository:
     def set_name(self, user_id: str, name: str | None) -> None:
         """Replaces the name shown to others."""
         self._set(user_id, name=name)
+
+    def set_administrator(self, user_id: str, is_administrator: bool) -> None:
+        """Gives, or takes, the administration of the whole platform."""
+        self._set(user_id, is_administrator=is_administrator)
 
     def set_disabled(self, user_id: str, disabled: bool) -> None:
         """Refuses, or accepts again, every credential of a person."""

@@ -32,6 +32,15 @@ class Workspace:
 
 
 @dataclass(frozen=True, slots=True)
+class DeletedWorkspace:
+    """A workspace that nobody sees any more, and whose things are still there."""
+
+    id: str
+    name: str
+    deleted_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class SeenWorkspace:
     """A workspace as one of its members sees it, with the repository it is connected to.
 
@@ -196,6 +205,29 @@ class WorkspaceRepository:
         self._set(workspace_id, deleted_at=self._work.clock(), name_key=None)
         former = former_workspace_names
         self._work.execute(sa.delete(former).where(former.c.workspace_id == workspace_id))
+
+    def deleted(self) -> list[DeletedWorkspace]:
+        """Every deleted workspace that can still be brought back, the last deleted first."""
+        gone = (workspaces.c.deleted_at.is_not(None), workspaces.c.purged_at.is_(None))
+        columns = [workspaces.c[name] for name in DeletedWorkspace.__dataclass_fields__]
+        rows = self._work.execute(sa.select(*columns).where(*gone).order_by(workspaces.c.deleted_at.desc()))
+        return [DeletedWorkspace(*row) for row in rows]
+
+    def recover(self, workspace_id: str, name: str) -> None:
+        """Brings a deleted workspace back under a checked name.
+
+        Raises:
+            TakenError: The name is, or once was, another workspace's.
+        """
+        self._refuse_taken(name, workspace_id)
+        gone = (workspaces.c.id == workspace_id, workspaces.c.deleted_at.is_not(None), workspaces.c.purged_at.is_(None))
+        values = {"name": name, "name_key": name.lower(), "deleted_at": None}
+        self._work.execute(sa.update(workspaces).where(*gone).values(**values))
+
+    def mark_purged(self, workspace_id: str) -> bool:
+        """Notes that nothing of a deleted workspace is left; False if it was brought back or purged meanwhile."""
+        gone = (workspaces.c.id == workspace_id, workspaces.c.deleted_at.is_not(None), workspaces.c.purged_at.is_(None))
+        return self._work.execute(sa.update(workspaces).where(*gone).values(purged_at=self._work.clock())).rowcount == 1
 
     def has_completed_quickstart(self, workspace_id: str, user_id: str) -> bool:
         """Whether a person went through the quickstart of a workspace."""

@@ -29,10 +29,8 @@ jobs = sa.Table(
     sa.Column("cancel_requested_at", UtcTime),
     sa.Column("failures", sa.Integer, nullable=False, default=0),  # ended by an error that may pass
     sa.Column("max_failures", sa.Integer, nullable=False, default=3),
-    sa.Column(
-        "crashes", sa.Integer, nullable=False, default=0
-    ),  # leases that were lost with no other job in the process
-    sa.Column("shared_losses", sa.Integer, nullable=False, default=0),  # those lost together with other jobs' leases
+    sa.Column("crashes", sa.Integer, nullable=False, default=0),  # leases lost with no other job in the worker
+    sa.Column("shared_losses", sa.Integer, nullable=False, default=0),  # leases lost together with other jobs'
     sa.Column("max_crashes", sa.Integer, nullable=False, default=3),
     sa.Column("progress", Json),
     sa.Column("result", Json),

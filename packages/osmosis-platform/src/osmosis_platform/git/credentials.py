@@ -45,7 +45,7 @@ class Handed:
     Attributes:
         environment: Further variables; no secret among them.
         descriptors: To be inherited.
-        learnt: Reads the host keys that ssh saw.
+        known_hosts: Where ssh writes a host key that it sees for the first time.
     """
 
     environment: Mapping[str, str]
@@ -145,7 +145,7 @@ def handed(
     Args:
         credential: Token, deploy key or none.
         is_ssh: Whether git goes through ssh.
-        host: Of the remote, for the host key.
+        host: Of the remote, as known_hosts names it.
         address: The pinned address.
         known_hosts: Host keys in OpenSSH's format; without any, the first one seen is learnt.
     """

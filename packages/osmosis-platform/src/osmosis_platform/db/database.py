@@ -96,7 +96,9 @@ class Database:
             self._progress = _sqlite_engine(self.url, "NORMAL", "BEGIN IMMEDIATE", size=1)
         else:
             engine = sa.create_engine(self.url, pool_size=pool_size, max_overflow=pool_size, pool_pre_ping=True)
-            self._reader = self._durable = self._progress = engine
+            self._durable = self._progress = engine
+            # Of the same pool. By itself PostgreSQL would show each statement what was committed before it.
+            self._reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
     @property
     def engine(self) -> Engine:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
@@ -25,6 +26,7 @@ from osmosis_platform.services import Services
 router = APIRouter(prefix="/api/v1/workspaces/{workspace}/streams/{stream_id}", tags=["events"])
 
 HEARTBEAT_S = 15.0
+"""How often a quiet stream says that it is alive, and how long a reader may go on whose leave has ended."""
 _BATCH = 200
 _MAX_LINES = 200
 
@@ -74,10 +76,14 @@ async def logs(
     return LogEntries(logs=entries, next_cursor=found.next_cursor)
 
 
+_MAY_FOLLOW = allowed_here(Action.EVENTS_READ)
+
+
 @router.get("/events", response_class=StreamingResponse, responses={200: {"content": {"text/event-stream": {}}}})
 async def follow(
+    request: Request,
     stream_id: Segment,
-    scope: Annotated[WorkspaceScope, allowed_here(Action.EVENTS_READ)],
+    scope: Annotated[WorkspaceScope, _MAY_FOLLOW],
     services: ServicesDep,
     after: Annotated[int, Query(ge=0, le=1 << 53, description="Only events with larger numbers.")] = 0,
     last_event_id: Annotated[str | None, Header(description="What a reconnecting browser saw last; wins.")] = None,
@@ -92,12 +98,22 @@ async def follow(
     if stream is None:
         raise MissingError(f"Nothing has happened to {stream_id[:100]!r} here yet.")
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    body = _events(services, scope.workspace_id, stream_id, start)
+
+    async def check() -> None:
+        await _MAY_FOLLOW.dependency(request, scope.workspace_id)
+
+    body = _events(services, scope.workspace_id, stream_id, start, check)
     return StreamingResponse(body, media_type="text/event-stream", headers=headers)
 
 
-async def _events(services: Services, workspace_id: str, stream_id: str, after: int) -> AsyncGenerator[str]:
-    """Reads what is new whenever the stream grew; nothing waits in memory for a slow reader but one batch."""
+async def _events(
+    services: Services, workspace_id: str, stream_id: str, after: int, check: Callable[[], Awaitable[None]]
+) -> AsyncGenerator[str]:
+    """Reads what is new whenever the stream grew; nothing waits in memory for a slow reader but one batch.
+
+    `check` raises once the reader's token, session or membership has ended: then the stream ends too.
+    """
+    checked_at = time.monotonic()
 
     def read(work: UnitOfWork) -> list[Event]:
         return StreamRepository(work).events_after(workspace_id, stream_id, after, _BATCH)
@@ -107,6 +123,9 @@ async def _events(services: Services, workspace_id: str, stream_id: str, after: 
         while True:
             bell.clear()
             try:
+                if time.monotonic() - checked_at >= HEARTBEAT_S:
+                    await check()
+                    checked_at = time.monotonic()
                 found = await services.database.reading(read)
             except OsmosisError:
                 return  # the reader reconnects and goes on by the last id

@@ -12,6 +12,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from joserfc import jwt
 from joserfc.jwk import RSAKey
+from osmosis_platform.db.repositories.audit import AuditRepository
+from osmosis_platform.db.repositories.users import UserRepository
+from osmosis_platform.db.tables.identity import users
+from osmosis_platform.identity.tokens import issue_token
 from osmosis_platform.services import Services
 from osmosis_platform.settings import Settings
 
@@ -133,6 +137,59 @@ def test_a_person_connects_the_provider_and_signs_in_with_it(ada, provider, open
     answer = come(browser, provider)
     assert answer.headers["location"] == "/difference"
     assert "an owner here" in browser.get("/difference").text
+
+
+def caller(services, browser):
+    """The API with a token of the person, as their own programs call it."""
+    with services.database.write() as work:
+        user = UserRepository(work).by_email("ada@example.com")
+        token = issue_token(work, user.id, kind="personal", name="t", scopes=["all"], expires_at=None).secret
+    headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+    return lambda method, path="": browser.request(method, f"/api/v1/account/identities{path}", headers=headers)
+
+
+@pytest.mark.parametrize("by", ["page", "api"])
+def test_a_disconnected_identity_signs_in_no_more(ada, provider, services, open_browser, by):
+    come(ada, provider, "&connect=1")
+    call = caller(services, open_browser())
+    [one] = call("GET").json()["identities"]
+    assert one["issuer"] == provider.issuer
+    assert call("DELETE", "/oi_other").json()["code"] == "IDENTITY_NOT_FOUND"
+    assert f"Disconnect {provider.issuer}" in ada.get("/account").text
+    if by == "api":
+        assert call("DELETE", f"/{one['id']}").status_code == 204
+    else:
+        answer = ada.submit(f"/account/identities/{one['id']}/disconnect")
+        assert answer.headers["location"] == "/account?done=disconnected"
+    assert call("GET").json() == {"identities": []}
+    assert come(open_browser(), provider).status_code == 403
+    with services.database.read() as work:
+        assert AuditRepository(work).page(None)[0].action == "user.disconnect_identity"
+
+
+def test_the_only_way_in_stays(ada, provider, services, open_browser):
+    come(ada, provider, "&connect=1")
+    with services.database.write() as work:
+        work.execute(users.update().values(password_hash=None))
+    call = caller(services, open_browser())
+    [one] = call("GET").json()["identities"]
+    refused = call("DELETE", f"/{one['id']}")
+    assert (refused.status_code, refused.json()["code"]) == (409, "LAST_SIGN_IN")
+    page = ada.submit(f"/account/identities/{one['id']}/disconnect")
+    assert (page.status_code, "only way you sign in" in page.text) == (409, True)
+    assert come(open_browser(), provider).status_code == 303
+
+
+def test_an_identity_of_a_provider_that_is_not_used_here_is_no_way_in(ada, provider, services, open_browser):
+    come(ada, provider, "&connect=1")
+    with services.database.write() as work:
+        user = UserRepository(work).by_email("ada@example.com")
+        UserRepository(work).link_identity(user.id, "https://former.example", "7")
+        work.execute(users.update().values(password_hash=None))
+    call = caller(services, open_browser())
+    ours, former = call("GET").json()["identities"]
+    assert call("DELETE", f"/{ours['id']}").json()["code"] == "LAST_SIGN_IN"
+    assert call("DELETE", f"/{former['id']}").status_code == 204
 
 
 def test_an_account_with_a_password_is_not_taken_over_by_its_address(ada, provider, open_browser):

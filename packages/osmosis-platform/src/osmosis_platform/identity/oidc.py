@@ -22,7 +22,14 @@ from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.audit import AuditRepository
 from osmosis_platform.db.repositories.users import User, UserRepository
 from osmosis_platform.domain.actor import Actor
-from osmosis_platform.errors import ForbiddenError, InvalidRequestError, TakenError, UnauthorizedError, UnavailableError
+from osmosis_platform.errors import (
+    ForbiddenError,
+    InvalidRequestError,
+    MissingError,
+    TakenError,
+    UnauthorizedError,
+    UnavailableError,
+)
 from osmosis_platform.identity.accounts import create_user
 from osmosis_platform.identity.names import check_email
 from osmosis_platform.identity.tokens import actor_of
@@ -318,6 +325,35 @@ def connect_identity(work: UnitOfWork, actor: Actor, identity: Identity) -> None
         raise TakenError(message, code="OIDC_CONNECTED_ELSEWHERE")
     if holder is None:
         _connect(work, actor, identity)
+
+
+def disconnect_identity(work: UnitOfWork, actor: Actor, identity_id: str, *, usable_issuer: str | None) -> None:
+    """Lets a person no longer sign in with an identity, as long as another way in is left.
+
+    Args:
+        work: The transaction.
+        actor: Whose identity it is.
+        identity_id: Which.
+        usable_issuer: The provider that people can sign in with here; identities of others lead nowhere.
+
+    Raises:
+        MissingError: `IDENTITY_NOT_FOUND`: the person has no such identity.
+        TakenError: `LAST_SIGN_IN`: the person has no password, and no other identity of the provider.
+    """
+    users = UserRepository(work)
+    users.lock(actor.user_id)
+    mine = users.identities(actor.user_id)
+    found = next((one for one in mine if one.id == identity_id), None)
+    if found is None:
+        message = "You have no such connected identity; it may be disconnected already."
+        raise MissingError(message, code="IDENTITY_NOT_FOUND")
+    others = [one for one in mine if one.id != identity_id and one.issuer == usable_issuer]
+    if users.get(actor.user_id).password_hash is None and not others:
+        message = "This is the only way you sign in. Set a password first, then disconnect it."
+        raise TakenError(message, code="LAST_SIGN_IN")
+    users.unlink_identity(actor.user_id, identity_id)
+    facts = {"issuer": found.issuer}
+    AuditRepository(work).record(None, actor, "user.disconnect_identity", "user", actor.user_id, facts)
 
 
 def _connect(work: UnitOfWork, actor: Actor, identity: Identity) -> None:

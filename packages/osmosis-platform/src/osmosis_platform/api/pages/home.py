@@ -22,8 +22,9 @@ from osmosis_platform.db.repositories.users import UserRepository
 from osmosis_platform.db.repositories.workspaces import WorkspaceRepository
 from osmosis_platform.domain.actor import Actor
 from osmosis_platform.domain.permissions import ALL_SCOPES, SCOPES, Action
-from osmosis_platform.errors import InvalidRequestError, ServiceError
+from osmosis_platform.errors import InvalidRequestError, ServiceError, TakenError
 from osmosis_platform.identity.accounts import create_workspace
+from osmosis_platform.identity.oidc import disconnect_identity
 from osmosis_platform.identity.tokens import IssuedToken
 from osmosis_platform.services import Services
 
@@ -36,6 +37,7 @@ _DONE = {
     "password": "Your password is changed; other browsers are signed out.",
     "closed-others": "Every other browser is signed out.",
     "connected": "Connected: you can sign in with it from now on.",
+    "disconnected": "Disconnected: it signs you in no longer.",
 }
 
 
@@ -125,6 +127,25 @@ async def close_other_sessions(
     return go_to("/account?done=closed-others")
 
 
+@router.post("/account/identities/{identity_id}/disconnect")
+async def disconnect(
+    request: Request,
+    services: ServicesDep,
+    identity_id: Segment,
+    _form: SentDep,
+    actor: Annotated[Actor, person_may(Action.ACCOUNT_WRITE)],
+) -> Response:
+    """Disconnects an identity, unless it is the only way in."""
+    issuer = services.settings.oidc_issuer
+    try:
+        await services.database.writing(
+            lambda work: disconnect_identity(work, actor, identity_id, usable_issuer=issuer)
+        )
+    except TakenError as error:
+        return await _account(request, services, actor, status=error.status, failure=error)
+    return go_to("/account?done=disconnected")
+
+
 @router.post("/account/name")
 async def send_name(
     request: Request, services: ServicesDep, form: SentDep, actor: Annotated[Actor, person_may(Action.ACCOUNT_WRITE)]
@@ -170,6 +191,7 @@ async def _account(request: Request, services: Services, actor: Actor, **facts: 
             "sessions": SessionRepository(work).of_user(actor.user_id),
             "names": {one.id: one.name for one in WorkspaceRepository(work).seen_by(actor.user_id)},
             "person": UserRepository(work).get(actor.user_id),
+            "identities": UserRepository(work).identities(actor.user_id),
         }
 
     seen = await services.database.reading(read)

@@ -21,6 +21,7 @@ from osmosis_platform.domain.permissions import Action
 from osmosis_platform.errors import InvalidRequestError, MissingError, TooManyRequestsError
 from osmosis_platform.identity.accounts import change_password
 from osmosis_platform.identity.names import check_person_name
+from osmosis_platform.identity.oidc import disconnect_identity
 from osmosis_platform.identity.passwords import hash_in_thread, matches_in_thread
 from osmosis_platform.services import Services
 
@@ -72,6 +73,20 @@ class SessionList(BaseModel):
     """Every browser of the caller, newest first."""
 
     sessions: list[SessionView]
+
+
+class IdentityView(BaseModel):
+    """An account at an identity provider that signs the caller in."""
+
+    id: str
+    issuer: str
+    connected_at: str | None
+
+
+class IdentityList(BaseModel):
+    """Every connected identity of the caller, oldest first."""
+
+    identities: list[IdentityView]
 
 
 @router.get("")
@@ -142,6 +157,21 @@ def close_others(work: UnitOfWork, actor: Actor) -> None:
     """Signs every browser of the caller out but the one at hand; tokens go on."""
     closed = SessionRepository(work).close_all(actor.user_id, except_id=actor.session_id)
     AuditRepository(work).record(None, actor, "session.close_others", "user", actor.user_id, {"sessions": closed})
+
+
+@router.get("/identities")
+async def list_identities(services: ServicesDep, actor: Reader) -> IdentityList:
+    """Which identity provider's accounts sign the caller in; they are connected on the account page."""
+    found = await services.database.reading(lambda work: UserRepository(work).identities(actor.user_id))
+    views = [IdentityView(id=one.id, issuer=one.issuer, connected_at=wire_time(one.created_at)) for one in found]
+    return IdentityList(identities=views)
+
+
+@router.delete("/identities/{identity_id}", status_code=204)
+async def remove_identity(services: ServicesDep, actor: Writer, identity_id: Segment) -> None:
+    """Disconnects one, unless it is the caller's only way to sign in."""
+    issuer = services.settings.oidc_issuer
+    await services.database.writing(lambda work: disconnect_identity(work, actor, identity_id, usable_issuer=issuer))
 
 
 def rename_person(work: UnitOfWork, actor: Actor, name: str | None) -> None:

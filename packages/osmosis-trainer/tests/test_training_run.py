@@ -19,6 +19,7 @@ from osmosis_trainer import embedded_policy
 from osmosis_trainer.engine.arrays import np
 from osmosis_trainer.loop.alarms import TrainingAlarm
 from osmosis_trainer.loop.loop import NoRewardError
+from osmosis_trainer.loop.writers import open_writers
 from osmosis_trainer.training import SilentTrainingObserver, TrainingRun, read_metrics
 from safetensors.numpy import load_file
 from training_workspace import make_training, request_for, train
@@ -327,6 +328,21 @@ def test_a_dataset_that_is_too_small_is_refused_before_anything_starts(workspace
 def test_a_missing_writer_is_refused_before_anything_starts(workspace):
     with pytest.raises(ValidationError, match=r"asks for trackio, which needs trackio\. Install with: pip install"):
         TrainingRun.open(request_for(workspace, "run", writers="trackio"), warn=lambda *_: None)
+
+
+@pytest.mark.parametrize(("name", "remedy"), [("wandb", "wandb login"), ("mlflow", "MLFLOW_TRACKING_URI")])
+def test_a_writer_that_cannot_begin_is_named_with_a_remedy_and_without_the_key(tmp_path, monkeypatch, name, remedy):
+    body = "def {}(*_, **__):\n    raise OSError('no server for key s3cret-value-123')\n"
+    starts = {"wandb": "def Settings(**_): ...\n" + body.format("init"), "mlflow": body.format("active_run")}
+    (tmp_path / f"{name}.py").write_text(starts[name])
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setenv("SOME_API_KEY", "s3cret-value-123")
+    with pytest.raises(ValidationError, match=f"advanced.training.writers asks for {name}") as caught:
+        open_writers([name], tmp_path, "run", {})
+    monkeypatch.delitem(sys.modules, name)
+    assert remedy in caught.value.message and "no server" in caught.value.message
+    assert "s3cret" not in caught.value.message
 
 
 def test_an_unsupported_model_is_refused_before_anything_starts(workspace, broken_nano):

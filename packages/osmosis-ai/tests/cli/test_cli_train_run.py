@@ -4,11 +4,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from uuid import uuid4
 
 import evaluation_workspace as ew
 import pytest
 from osmosis_ai.evaluation.rows import format_selector
 from osmosis_cli import OSMOSIS, Terminal, environment, osmosis
+from stub_api import Answer, StubApi
 
 TEMPLATE = Path(__file__).resolve().parents[4] / "workspace-template"
 ROWS = [json.loads(line) for line in (TEMPLATE / "data/multiply.jsonl").read_text().splitlines()[:12]]
@@ -92,6 +94,38 @@ def test_a_run_in_json_is_one_object_and_leaves_an_adapter(env, tmp_path: Path):
     evaluation = ("eval", "run", "configs/eval/loop.toml", "--dataset-file", "data/rows.jsonl", "--rows", "0-1", "-y")
     evaluated = osmosis("--json", *evaluation, "--model", "osmosis/nano@r", cwd=work, env=env, timeout=120)
     assert evaluated.json["resource"]["succeeded"] == 2, evaluated.stdout
+
+
+def test_a_dataset_of_the_platform_is_fetched_once_and_trained_on(env, tmp_path: Path):
+    work = workspace(tmp_path)
+    subprocess.run(["git", "remote", "add", "origin", "https://github.com/acme/demo.git"], cwd=work, check=True)
+    rows = (work / "data/rows.jsonl").read_bytes()
+    (work / "data/rows.jsonl").unlink()
+    with StubApi() as api:
+        dataset = {
+            "id": f"ds_{uuid4().hex}", "file_name": "rows", "file_size": len(rows), "status": "uploaded",
+            "file_format": "jsonl", "created_at": "2026-11-01T10:00:00Z", "updated_at": "2026-11-01T10:05:00Z",
+        }  # fmt: skip
+        api.routes |= {
+            "GET /api/cli/datasets/rows": dataset,
+            "GET /api/cli/datasets/rows/download": {"presigned_url": f"{api.url}/rows.jsonl"},
+            "GET /rows.jsonl": Answer(data=rows),
+        }
+        platform = {**env, **api.environment()}
+        for name in ("first", "second"):
+            run = ("train", "run", "configs/training/loop.toml", "--name", name, "--max-steps", "1", "-y")
+            done = osmosis("--json", *run, cwd=work, env=platform, timeout=120)
+            assert (done.status, done.json["resource"]["steps"]) == (0, 1), done.stderr
+            assert (work / ".osmosis/trainings" / name / "metrics.jsonl").stat().st_size
+        assert api.calls.count("GET /rows.jsonl") == 1
+        assert {asked.headers["x-osmosis-git"] for asked in api.asked if asked.path.startswith("/api")} == {"acme/demo"}
+        api.routes["GET /api/cli/datasets/rows"] = {**dataset, "status": "processing"}
+        waits = osmosis("--json", *RUN[:3], "-y", cwd=work, env=platform)
+        assert waits.error["code"] == "VALIDATION" and "osmosis dataset info rows" in waits.error["message"]
+    alone = osmosis("--json", *RUN[:3], "-y", cwd=work, env=env)
+    assert alone.error["code"] == "AUTH_REQUIRED" and "--dataset-file FILE" in alone.error["message"]
+    runs = {path.name for path in (work / ".osmosis/trainings").iterdir() if not path.name.startswith(".")}
+    assert runs == {"first", "second"}
 
 
 def test_a_redirected_run_tells_a_line_a_step_and_what_to_type_next(env, tmp_path: Path):

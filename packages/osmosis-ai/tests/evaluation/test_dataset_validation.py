@@ -150,7 +150,7 @@ def test_parquet_columns_are_judged_by_type_and_content(tmp_path: Path) -> None:
         "Row 2: invalid metadata - value type at $.a is inconsistent across rows (number vs str)",
         "Row 3: invalid metadata - metadata mode requires a non-empty JSON object in every row",
     ]
-    assert check(pa.table({"user_prompt": ["q"], "label": ["a"]}))[0].startswith("Dataset too small: 1 rows")
+    assert check(pa.table({"user_prompt": ["q"], "label": ["a"]}))[0].startswith("Dataset too small: 1 row.")
     path.write_bytes(bytes(32))
     assert messages(path)[0].startswith("Invalid parquet file")
 

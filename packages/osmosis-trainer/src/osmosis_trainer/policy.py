@@ -235,14 +235,14 @@ class EnginePolicy(ChatPolicy):
     def _noise_key(self, request: ChatRequest, params: CallParams, prompt: Prompt, rollout: OpenRollout) -> int:
         """Name a call by what it asks, so that its noise does not depend on when it came.
 
-        A caller's seed makes equal requests equal. Without one, the rollout's id tells rollouts apart, and a count
-        tells apart calls of a rollout that ask the same.
+        A caller's seed makes equal requests equal. Without one, what the rollout is a try at (else its id) tells rollouts
+        apart, and a count tells apart calls of a rollout that ask the same.
         """
         asked = prompt.fingerprints[-1]
         if params.seed is not None:
             return noise_key("seed", params.seed, asked.hex())
         rollout.asked[asked] += 1
-        return noise_key(self._seed, request.rollout_id, asked.hex(), rollout.asked[asked])
+        return noise_key(self._seed, request.item or request.rollout_id, asked.hex(), rollout.asked[asked])
 
 
 def too_long(message: str) -> PolicyError:

@@ -152,15 +152,22 @@ def _publish(output: Output, flags: EvalFlags, report: RunReport, client: Platfo
 def _agree(output: Output, flags: EvalFlags, run: EvaluationRun, request: RunRequest) -> tuple[Policy, dict[str, str]]:
     """Show the plan, ask, and gather what the run needs from the user."""
     config = request.config
-    plan = plan_fields(run, request)
-    secrets = agree(
-        output,
-        plan,
-        f"Run {run.pending_count} rollouts x model {config.model_path}?",
-        yes=flags.yes,
-        secret_names=config.secret_names,
-        secrets_file=flags.secrets_file,
-    )
+    policy = choose_policy(config.model_path, os.environ)  # refuses a model that there is not before anybody is asked
+    try:
+        secrets = agree(
+            output,
+            plan_fields(run, request),
+            f"Run {run.pending_count} rollouts x model {config.model_path}?",
+            yes=flags.yes,
+            secret_names=config.secret_names,
+            secrets_file=flags.secrets_file,
+        )
+    except BaseException:
+        asyncio.run(policy.aclose())
+        raise
+    if not secrets or runs_here(config.model_path):
+        return policy, secrets
+    asyncio.run(policy.aclose())
     return choose_policy(config.model_path, {**os.environ, **secrets}), secrets
 
 

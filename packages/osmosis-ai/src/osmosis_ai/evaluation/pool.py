@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import httpx
@@ -150,7 +151,17 @@ class RolloutPool:
                 raise
             else:
                 self._watching = asyncio.create_task(self._watch(server))
+                self._watching.add_done_callback(partial(self._watched, server))
                 return server
+
+    def _watched(self, server: RolloutServer, task: asyncio.Task[None]) -> None:
+        """A fault of the watch itself is said, and its server given up: nobody would notice its death any more."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        self._log("ERROR", "server", f"the watch over the rollout server failed: {type(error).__name__}: {error}", {})
+        if not server.lost.done():
+            server.hung = True
+            self._lose(server, f"nobody watched the rollout server any more ({type(error).__name__}: {error})")
 
     async def _watch(self, server: RolloutServer) -> None:
         """Notice a server's death, and a server that no longer answers while it has work."""

@@ -99,8 +99,8 @@ def select(dataset: Dataset, *, rows: str | None = None, limit: int | None = Non
         ranges = parse_selector(rows)
         if ranges[-1][1] > last_row:
             raise ValidationError(
-                f"--rows {rows!r} asks for row {ranges[-1][1]}, and {dataset.path} has {dataset.total_rows} rows "
-                f"(0 to {last_row})."
+                f"--rows {rows!r} asks for row {ranges[-1][1]}, and {dataset.path} has "
+                + ("1 row (row 0)." if last_row == 0 else f"{dataset.total_rows} rows (0 to {last_row}).")
             )
     else:
         ranges = [(0, min(limit, dataset.total_rows) - 1 if limit is not None and limit > 0 else last_row)]

@@ -254,7 +254,7 @@ class Runner:
         started = time.monotonic()
         server = await self._pool.acquire()
         current.server, current.rollout_id = server, rollout_id
-        session = self._gateway.open(rollout_id)
+        session = self._gateway.open(rollout_id, f"{item.source_row_index}/{item.run_index}")
         self._observer.started(item)
         result: RolloutResultResponse | None = None
         server.in_flight += 1

@@ -305,7 +305,8 @@ def _type_name(value: Any) -> str | None:
 
 
 def _too_small(rows: int) -> Finding:
-    return Finding(f"Dataset too small: {rows} rows. A minimum of {min_rows} rows is required.")
+    counted = "1 row" if rows == 1 else f"{rows} rows"
+    return Finding(f"Dataset too small: {counted}. A minimum of {min_rows} rows is required.")
 
 
 def _error(finding: Finding) -> dict[str, Any]:

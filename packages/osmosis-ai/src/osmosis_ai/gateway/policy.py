@@ -25,6 +25,8 @@ class ChatRequest:
             `model`, `messages`, `tools`, `stream`, `stream_options` or `n`.
         rollout_id: Whose call it is; an engine keeps its session state under it.
         stream: Whether the caller reads piece by piece; when not, a policy may answer in one piece.
+        item: What the rollout is a try at, by a name that is the same in every run; an engine keys its noise by it, so
+            that a run can be repeated. Empty where nothing is known but the rollout's id.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -32,6 +34,7 @@ class ChatRequest:
     params: Mapping[str, Any] = field(default_factory=dict)
     rollout_id: str = ""
     stream: bool = True
+    item: str = ""
 
 
 @dataclass(frozen=True, slots=True)

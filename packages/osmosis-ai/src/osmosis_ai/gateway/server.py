@@ -175,8 +175,12 @@ class Gateway:
         self._base = base_url.rstrip("/")
         self._keep_alive = keep_alive
 
-    def open(self, rollout_id: str) -> Session:
+    def open(self, rollout_id: str, item: str = "") -> Session:
         """A session with a key of its own, good until `close`.
+
+        Args:
+            rollout_id: Whose it is.
+            item: What it is a try at, by a name that is the same in every run (`ChatRequest.item`).
 
         Raises:
             ConflictError: The rollout has one already.
@@ -186,7 +190,7 @@ class Gateway:
             raise ConflictError(f"rollout {rollout_id!r} already has a gateway session; close it first")
         if not rollout_id or "/" in rollout_id:
             raise ValidationError(f"rollout id {rollout_id!r} cannot be part of a URL: use one path segment")
-        state = OpenSession(rollout_id, self._base, keep_alive=self._keep_alive, on_call=self._on_call)
+        state = OpenSession(rollout_id, self._base, keep_alive=self._keep_alive, item=item, on_call=self._on_call)
         self._sessions[rollout_id] = state
         return state.session
 

@@ -31,6 +31,7 @@ class OpenSession:
         rollout_id: Whose it is.
         base_url: The gateway's address as the agent sees it.
         keep_alive: Whether pending JSON replies are kept alive by spaces.
+        item: What the rollout is a try at (`ChatRequest.item`).
         on_call: Told of every finished call.
 
     Attributes:
@@ -44,12 +45,14 @@ class OpenSession:
         base_url: str,
         *,
         keep_alive: bool,
+        item: str = "",
         on_call: Callable[[str, CallRecord], None] | None = None,
     ) -> None:
         url = f"{base_url}/v1/rollouts/{quote(rollout_id, safe='')}"
         self.session = Session(rollout_id, url, ROLLOUT_KEY_PREFIX + secrets.token_hex(32))
         self.key = self.session.key.encode()
         self.keep_alive = keep_alive
+        self.item = item
         self.tasks: set[asyncio.Task[Any]] = set()
         self.closed = False
         self._on_call = on_call
@@ -68,7 +71,7 @@ class OpenSession:
         messages = request.messages
         if self._last_request is not None:
             messages = share_messages(messages, self._last_request.messages)
-        self._last_request = replace(request, messages=self._memory.restore(messages))
+        self._last_request = replace(request, messages=self._memory.restore(messages), item=self.item)
         return self._last_request
 
     def keep(self, record: CallRecord) -> None:

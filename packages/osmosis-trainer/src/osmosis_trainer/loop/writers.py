@@ -6,11 +6,13 @@ import contextlib
 import importlib
 import importlib.util
 import io
+import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from osmosis_ai.errors import ValidationError
+from osmosis_ai.redaction import Redactor, named_secret_values
 
 PROJECT = "osmosis"
 """What runs are filed under, where the library has projects and the environment names none."""
@@ -90,6 +92,12 @@ def _quiet() -> Generator[None]:
         yield
 
 
+_REMEDIES = {
+    "wandb": "Log in with `wandb login` (or set WANDB_API_KEY), or set WANDB_MODE=offline.",
+    "mlflow": "Check MLFLOW_TRACKING_URI and that its server answers.",
+    "tensorboard": "Check that the run's directory can be written.",
+    "trackio": "Check TRACKIO_DIR, and the login of Hugging Face where a space is used.",
+}
 _MODULES = {
     "wandb": ("wandb",),
     "mlflow": ("mlflow",),
@@ -121,6 +129,9 @@ def open_writers(names: Sequence[str], run_dir: Path, name: str, config: Mapping
         run_dir: The run's directory; libraries that write locally write into it.
         name: The run's name.
         config: Shown beside the metrics.
+
+    Raises:
+        ValidationError: A library cannot begin (no login, no server, a full disk). Those opened before are closed.
     """
     makers: Mapping[str, Callable[[], MetricWriter]] = {
         "wandb": lambda: _Wandb(importlib.import_module("wandb"), run_dir, name, config),
@@ -128,4 +139,17 @@ def open_writers(names: Sequence[str], run_dir: Path, name: str, config: Mapping
         "mlflow": lambda: _Mlflow(importlib.import_module("mlflow"), name, config),
         "tensorboard": lambda: _TensorBoard(run_dir / "tensorboard"),
     }
-    return [makers[writer]() for writer in names]
+    opened: list[MetricWriter] = []
+    for writer in names:
+        try:
+            opened.append(makers[writer]())
+        except Exception as error:  # each library has errors of its own
+            for other in opened:
+                with contextlib.suppress(Exception):
+                    other.close()
+            said = " ".join(Redactor(named_secret_values(os.environ)).text(str(error)).split())[:300]
+            raise ValidationError(
+                f"advanced.training.writers asks for {writer}, and it cannot begin: {type(error).__name__}: {said}"
+                f"\n{_REMEDIES[writer]} Or leave {writer} out; metrics.jsonl has the same figures."
+            ) from None
+    return opened

@@ -55,6 +55,8 @@ def test_code_that_ends_its_interpreter_is_a_finding(tmp_path: Path, source: str
         ("raise KeyError('k')", "KeyError: 'k'"),
         ("def (:", "SyntaxError: invalid syntax"),
         ("raise ValueError('no good')", "\n  no good"),
+        ("raise ValueError", "\n  ValueError"),
+        ("import os; os.kill(os.getpid(), 9)", "(signal 9)"),
         ("from os import nothing_like_it", "cannot import name"),
         ("print('x' * 10**7)\nraise RuntimeError('after the flood')", "RuntimeError: after the flood"),
     ],

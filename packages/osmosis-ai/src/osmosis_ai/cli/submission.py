@@ -311,7 +311,7 @@ def dry_result(
             "request": {"method": "POST", "path": f"{API_PREFIX}{endpoint}", "body": json.loads(text)},
             **resource,
         },
-        message="Nothing was sent. Without --dry-run this is:",
+        message="Nothing was sent: without --dry-run it is the request shown.",
         blocks=[Lines(text.splitlines(), title=f"POST {API_PREFIX}{endpoint}")],
     )
 

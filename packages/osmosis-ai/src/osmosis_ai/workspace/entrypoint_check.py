@@ -60,8 +60,9 @@ def check_entrypoint(
                 ' only define things; start servers under `if __name__ == "__main__":`.'
             )
         case int():
+            how = f"exit status {outcome}" if outcome >= 0 else f"signal {-outcome}"
             raise ValidationError(
-                f"Importing {shown} ends the interpreter (exit status {outcome}). Start the rollout under"
+                f"Importing {shown} ends the interpreter ({how}). Start the rollout under"
                 ' `if __name__ == "__main__":`, so that the module can be imported.'
             )
         case {"missing": str(module)}:
@@ -69,8 +70,9 @@ def check_entrypoint(
                 f"{shown} was not tried to the end: this Python has no module {module!r}; install it to have it tried."
             )
         case {"type": str(kind), "message": str(message)}:
-            named = kind not in ("ValueError", "TypeError", "ImportError")
-            raise ValidationError(f"{shown} cannot be imported:\n  {f'{kind}: {message}' if named else message}")
+            named = kind not in ("ValueError", "TypeError", "ImportError") or not message
+            reason = ": ".join(filter(None, (kind if named else "", message)))
+            raise ValidationError(f"{shown} cannot be imported:\n  {reason}")
     return None
 
 

@@ -1,4 +1,4 @@
-"""Log lines a second that a stream takes, in batches, on SQLite. Run: python benchmarks/platform/logs.py
+"""Log lines a second that a stream takes, in batches, without the secrets of a run, on SQLite. Run: python benchmarks/platform/logs.py
 
 The peer is an INSERT of the same rows through the bare sqlite3 driver with the same pragmas, one transaction a batch.
 """
@@ -6,17 +6,20 @@ The peer is an INSERT of the same rows through the bare sqlite3 driver with the 
 from __future__ import annotations
 
 import argparse
+import secrets
 import sqlite3
 import tempfile
 import time
 from pathlib import Path
 
+from osmosis_ai.redaction import Redactor
 from osmosis_platform.db import schema
 from osmosis_platform.db.database import Database
 from osmosis_platform.events.log import LogLine, append_lines
 
-LINE = "x" * 120
+LINE = ("the quick brown fox jumps over the lazy dog " * 3)[:120]
 TARGET = 50_000
+SECRETS = 16  # of a run: what its config may name
 
 
 def rate(write, batch: int, seconds: float) -> float:
@@ -36,6 +39,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--batch", type=int, nargs="*", default=[100, 500])
     options = parser.parse_args()
+    redactor = Redactor(f"sk-{secrets.token_hex(20)}" for _ in range(SECRETS))
     print("| batch | lines/s | bare driver | ratio | target 50,000 |\n| --- | --- | --- | --- | --- |")
     for batch in options.batch:
         with tempfile.TemporaryDirectory() as folder:
@@ -46,7 +50,7 @@ def main() -> None:
 
             def ours(database=database, lines=lines) -> None:
                 with database.write(durable=False) as work:
-                    append_lines(work, "ws_1", "ds_1", lines)
+                    append_lines(work, "ws_1", "ds_1", lines, redactor=redactor)
 
             bare = sqlite3.connect(Path(folder) / "bare.sqlite3", isolation_level=None)
             for pragma in ("journal_mode=WAL", "synchronous=NORMAL"):

@@ -12,16 +12,28 @@ from osmosis_platform.db.repositories.streams import StreamIndex
 if TYPE_CHECKING:
     from osmosis_platform.db.database import Database, UnitOfWork
 
-LOOK_EVERY_S = 0.25
+LOOK_EVERY_S = 0.1
 
 
 class EventHub:
-    """Followers of streams in this process. Used on one event loop."""
+    """Followers of streams in this process. Used on one event loop.
+
+    Attributes:
+        is_over: The process shuts down: followers end, and go on elsewhere or later.
+    """
 
     def __init__(self) -> None:
         self._followers: dict[str, set[asyncio.Event]] = {}
         self._known: dict[str, tuple[int, int]] = {}
         self._looking: asyncio.Task[None] | None = None
+        self.is_over = False
+
+    def close(self) -> None:
+        """Lets every follower end at once: a shutdown waits for open answers."""
+        self.is_over = True
+        for bells in self._followers.values():
+            for bell in bells:
+                bell.set()
 
     def publish(self, stream_id: str) -> None:
         """Wakes the followers of a stream; nothing happens without any."""
@@ -48,7 +60,7 @@ class EventHub:
                 self._looking = None
 
     async def _look(self, database: Database) -> None:
-        """One read for all followers, four times a second, only while there are any."""
+        """One read for all followers, ten times a second, only while there are any."""
         while self._followers:
             await asyncio.sleep(LOOK_EVERY_S)
             wanted = list(self._followers)

@@ -33,17 +33,23 @@ def die_with_parent() -> None:
 
 
 class _Server(uvicorn.Server):
-    """Says when it serves."""
+    """Says when it serves, and when it begins to end."""
 
-    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None], ending: Callable[[], None]) -> None:
         super().__init__(config)
         self._tell = started
+        self._end = ending
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Starts to serve, then tells."""
         await super().startup(sockets)
         if self.started:
             self._tell()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Lets open streams end, then waits for the other answers."""
+        self._end()
+        await super().shutdown(sockets)
 
 
 def serve(settings: Settings, sock: socket.socket, started: Callable[[], None], *, with_worker: bool = False) -> None:
@@ -80,7 +86,7 @@ def serve(settings: Settings, sock: socket.socket, started: Callable[[], None], 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     try:
-        asyncio.run(_Server(config, started).serve([sock]))
+        asyncio.run(_Server(config, started, services.hub.close).serve([sock]))
     finally:
         stop.set()
         if with_worker:

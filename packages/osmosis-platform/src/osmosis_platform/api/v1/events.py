@@ -120,7 +120,7 @@ async def _events(
 
     async with services.hub.follow(services.database, stream_id) as bell:
         yield ": following\n\n"
-        while True:
+        while not services.hub.is_over:
             bell.clear()
             try:
                 if time.monotonic() - checked_at >= HEARTBEAT_S:

@@ -10,6 +10,7 @@
     ├── AuthRequiredError         no login, or the platform refuses it                           AUTH_REQUIRED
     ├── NetworkError              a machine we need cannot be reached                            NETWORK
     ├── PlatformError             a service answered with an error we cannot mend                PLATFORM_ERROR
+    │   ├── UnreachableError      the platform cannot be reached at all                      PLATFORM_ERROR
     │   └── RateLimitedError, UpgradeRequiredError, SubscriptionRequiredError, BillingRequiredError
     ├── UnboundTokenError, ForeignTokenError      OSMOSIS_TOKEN is not for this platform         ENV_TOKEN_PLATFORM_*
     ├── CredentialsUnavailableError, -DamagedError, -VersionError      the file of logins        CREDENTIALS_*
@@ -97,6 +98,10 @@ class PlatformError(OsmosisError):
     """A service answered with an error that nothing here can mend."""
 
     code = "PLATFORM_ERROR"
+
+
+class UnreachableError(PlatformError):
+    """The platform cannot be reached at all, so nothing was sent."""
 
 
 class RateLimitedError(PlatformError):

@@ -193,3 +193,32 @@ def test_keys_of_a_benchmark_must_be_stored(work: Path, stub: StubApi, tmp_path:
     dry = osmosis(*submit, "--dry-run", cwd=work, env=env(stub, tmp_path, RUN="r")).json
     assert json.dumps(dry).count('"r"') == 0
     assert dry["resource"]["request"]["body"]["secrets"]["provided"] == {"RUN": "[given here]"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "lost"),
+    [
+        (Answer({**SUBMITTED, "id": 5}), True),
+        (Answer(data=b"<html>a proxy's page</html>"), True),
+        (Answer(SUBMITTED, cut_after=5), True),
+        (Answer({"error": "gateway timeout"}, 504), True),
+        (Answer({"error": "lr is too high"}, 400), False),
+        (Answer({"error": "slow down"}, 429), False),
+    ],
+)
+def test_a_run_whose_answer_was_lost_is_not_submitted_again_blindly(work, stub, tmp_path, answer, lost):
+    stub.routes[f"POST {API}/training-runs"] = answer
+    error = osmosis("--json", *SUBMIT, "--yes", cwd=work, env=env(stub, tmp_path)).objects[-1]["error"]
+    assert ("Look before you submit it again: osmosis train list" in error["message"]) is lost
+
+
+def test_a_platform_that_was_never_reached_has_no_run(work, tmp_path):
+    unreachable = environment(
+        tmp_path,
+        OSMOSIS_TOKEN="tok",
+        OSMOSIS_PLATFORM_URL="http://127.0.0.1:9",
+        OSMOSIS_TOKEN_PLATFORM_URL="http://127.0.0.1:9",
+    )
+    error = osmosis("--json", *SUBMIT, "--yes", cwd=work, env=unreachable).objects[-1]["error"]
+    assert "no connection could be made" in error["message"]
+    assert "submit it again" not in error["message"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from osmosis_ai.cli.results import Cell, OperationResult
-from osmosis_ai.cli.submission import consent, dry_result, send
+from osmosis_ai.cli.submission import consent, dry_result, not_twice, send
 from osmosis_ai.cli.submit_secrets import SubmitSecrets, gather_secrets
 from osmosis_ai.workspace.benchmark_config import (
     DEFAULT_ATTEMPTS,
@@ -76,9 +76,10 @@ def submit_benchmark(
         resource = {**scope.extras(), "config": _shown(config)}
         if dry_run:
             return dry_result("benchmark.submit", _ENDPOINT, body, secrets, resource)
-        with output.working("Submitting benchmark run..."):
-            answer = send(client, _ENDPOINT, body)
-    return _result(answer, config, resource)
+        with not_twice("osmosis benchmark runs list"):
+            with output.working("Submitting benchmark run..."):
+                answer = send(client, _ENDPOINT, body)
+            return _result(answer, config, resource)
 
 
 def _summary(config: BenchmarkConfig, scope: Scope) -> list[tuple[str, Cell]]:

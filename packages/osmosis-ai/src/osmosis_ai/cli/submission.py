@@ -5,14 +5,15 @@ Owns: the order in which things are checked, told and asked: scope, config, impo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from osmosis_ai.cli.results import Block, Cell, Fields, Lines, OperationResult, Text
 from osmosis_ai.cli.submit_secrets import SubmitSecrets, explain_missing, gather_secrets
-from osmosis_ai.errors import NotFoundError, OsmosisError, ValidationError
+from osmosis_ai.errors import NotFoundError, OsmosisError, PlatformError, UnreachableError, ValidationError
 from osmosis_ai.workspace.entrypoint_check import check_entrypoint
 from osmosis_ai.workspace.eval_config import EvalConfig, load_eval_config, locate_eval_config
 from osmosis_ai.workspace.source_pin import AskUpstream, Notice, plan_source
@@ -118,9 +119,10 @@ def submit(
         resource = _resource(config, source, scope)
         if dry_run:
             return dry_result(f"{group}.submit", kind.endpoint, body, secrets, resource)
-        with output.working(f"Submitting {kind.noun}..."):
-            answer = send(client, kind.endpoint, body)
-    return _result(kind, answer, config, resource)
+        with not_twice(f"osmosis {group} list"):
+            with output.working(f"Submitting {kind.noun}..."):
+                answer = send(client, kind.endpoint, body)
+            return _result(kind, answer, config, resource)
 
 
 def _source(workspace: str | None, given: str) -> tuple[GitScope, Path]:
@@ -221,7 +223,7 @@ def consent(
     question: str,
     yes: bool,
 ) -> None:
-    """Show what is about to happen and ask; with `yes` every notice is a warning, in every format.
+    """Show what is about to happen and ask; with `yes` notices are warnings, in every format.
 
     Raises:
         Cancelled: The answer was no.
@@ -239,7 +241,9 @@ def consent(
     if yes:
         output.present(Lines([Text(note, "dim") for note in notes]))
         for notice in notices:
-            output.warn(notice.message, notice.code)
+            # A program that pins nothing would hear this at every submit, also when nothing here differs.
+            if output.format != "json" or len(notices) > 1 or notice.code != "SOURCE_NOT_PINNED":
+                output.warn(notice.message, notice.code)
         return
     # A failed look-up stands beside each secret that it leaves unknown, so it needs no line of its own.
     asides = [notice.message for notice in notices if notice not in secrets.notices]
@@ -270,6 +274,25 @@ def _body(config: Config, own: Mapping[str, Any], secrets: SubmitSecrets) -> dic
         provided = {"provided": dict(secrets.provided)} if secrets.provided else {}
         body["secrets"] = {"required": list(secrets.required), **provided}
     return body
+
+
+@contextmanager
+def not_twice(listing: str) -> Generator[None]:
+    """Around a submit and the reading of its answer: where the run may exist although this failed, say where to look.
+
+    Args:
+        listing: The command that lists such runs.
+
+    Raises:
+        PlatformError: With that remedy.
+    """
+    try:
+        yield
+    except PlatformError as error:
+        lost = error.details.get("status_code") in (None, 502, 504) and not isinstance(error, UnreachableError)
+        if lost:
+            error.message += f"\nThe run may exist all the same. Look before you submit it again: {listing}"
+        raise
 
 
 def send(client: PlatformClient, endpoint: str, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from osmosis_ai.client.address import is_loopback
 from osmosis_ai.consts import PACKAGE_VERSION
-from osmosis_ai.errors import PlatformError
+from osmosis_ai.errors import PlatformError, UnreachableError
 
 if TYPE_CHECKING:
     import ssl
@@ -52,8 +52,11 @@ def make_client(url: str, *, connections: int = 10) -> httpx.Client:
 
 
 def unreachable(platform_url: str, error: Exception) -> PlatformError:
-    """What to raise when the platform gave no reply."""
-    return PlatformError(
+    """What to raise when the platform gave no reply: `UnreachableError` where it cannot have got the request."""
+    httpx = httpx_module()
+    unsent = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.InvalidURL)
+    kind = UnreachableError if isinstance(error, unsent) else PlatformError
+    return kind(
         f"Cannot reach the platform at {platform_url}: {failure_text(error)}. Check the network, and the address"
         " (--platform, OSMOSIS_PLATFORM_URL, or a .env file)."
     )

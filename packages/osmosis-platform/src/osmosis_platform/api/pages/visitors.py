@@ -137,7 +137,14 @@ class _InWorkspace(Declared):
             raise MissingError(f"There is no page {request.url.path[:80]} on this platform.")
         actor = await person(request)
         services: Services = request.app.state.services
-        scope = await services.database.reading(lambda work: scope_of_path(work, actor, workspace))
+        try:
+            scope = await services.database.reading(lambda work: scope_of_path(work, actor, workspace))
+        except MissingError as error:  # in words for who looks at a page
+            error.message = (
+                f"There is no workspace {workspace} that {actor.email} is a member of. Check the address, "
+                "or ask whoever sent it to invite you."
+            )
+            raise
         assert self.action is not None
         scope.require(self.action)
         found = await services.database.reading(lambda work: WorkspaceRepository(work).get(scope.workspace_id))

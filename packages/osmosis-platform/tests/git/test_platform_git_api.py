@@ -18,7 +18,7 @@ from osmosis_platform.domain.job import PLATFORM
 from osmosis_platform.git import hosting, plumbing
 from osmosis_platform.jobs.queue import enqueue
 from osmosis_platform.jobs.worker import Worker
-from real_git import git
+from real_git import TEMPLATE_ROLLOUTS, git
 
 REPOSITORY = "/api/v1/workspaces/lab/repository"
 
@@ -66,18 +66,18 @@ def settled(client, lab, wanted=("success", "failed")):
 @BOTH
 def test_rollouts_are_listed_as_the_client_reads_them(client, lab):
     body = rollouts(client, lab).json()
-    assert (body["total_count"], body["has_more"], body["next_offset"]) == (4, False, None)
+    assert (body["total_count"], body["has_more"], body["next_offset"]) == (len(TEMPLATE_ROLLOUTS), False, None)
     first = body["rollouts"][0]
     assert first["name"] == "lookup-local-loop" and first["repo_full_name"] == "lab/lab"
     assert first["last_synced_commit_sha"] == lab.branches()["main"]
     assert first["created_at"].endswith("Z") and first["last_synced_at"].endswith("Z")
-    page = rollouts(client, lab, limit=3, offset=2).json()
-    assert [one["name"] for one in page["rollouts"]] == ["multiply-local-openai", "multiply-local-strands"]
+    page = rollouts(client, lab, limit=len(TEMPLATE_ROLLOUTS), offset=2).json()
+    assert [one["name"] for one in page["rollouts"]] == TEMPLATE_ROLLOUTS[2:]
     assert rollouts(client, lab, limit=1).json()["next_offset"] == 1
 
 
 def test_our_own_clients_identity_of_a_clone_leads_to_the_workspace(client, lab):
-    assert rollouts(client, lab, scope="127.0.0.1:8700/git/lab/lab").json()["total_count"] == 4
+    assert rollouts(client, lab, scope="127.0.0.1:8700/git/lab/lab").json()["total_count"] == len(TEMPLATE_ROLLOUTS)
 
 
 def test_a_page_that_cannot_be_is_a_400(client, lab):
@@ -115,7 +115,11 @@ def test_a_sync_by_hand_goes_through_the_queue(client, lab, worker):
     begun = client.post(f"{REPOSITORY}/sync", headers=bearer(lab, "member"))
     assert (begun.status_code, begun.json()["status"]) == (202, "pending")
     ended = settled(client, lab)
-    assert (ended["id"], ended["status"], ended["rollout_count"]) == (begun.json()["id"], "success", 4)
+    assert (ended["id"], ended["status"], ended["rollout_count"]) == (
+        begun.json()["id"],
+        "success",
+        len(TEMPLATE_ROLLOUTS),
+    )
     assert client.post(f"{REPOSITORY}/sync", headers=bearer(lab, "viewer")).status_code == 403
 
 
@@ -166,7 +170,7 @@ def test_a_remote_is_connected_signalled_and_disconnected(client, lab, worker, s
     back = client.post(f"{REPOSITORY}/disconnect", headers=bearer(lab, "admin")).json()
     assert (back["kind"], back["full_name"]) == ("hosted", "lab/lab")
     assert settled(client, lab)["status"] == "success"
-    assert rollouts(client, lab).json()["total_count"] == 4
+    assert rollouts(client, lab).json()["total_count"] == len(TEMPLATE_ROLLOUTS)
     assert client.post(hook, content=body, headers={"X-Gitlab-Token": renewed}).status_code == 401
     with services.database.read() as work:
         actions = [entry.action for entry in AuditRepository(work).page(lab.workspace_id)]
@@ -190,6 +194,8 @@ def test_an_ssh_remote_gets_a_deploy_key(client, lab):
         ("owner", {"url": "https://127.0.0.1/a/b", "token": "two\nlines"}, 400),
         ("owner", {"url": "git@127.0.0.1:a/b", "token": "x"}, 400),
         ("owner", {"url": "https://127.0.0.1/a/b", "username": "--x y"}, 400),
+        ("owner", {"url": "https://1.1.1.1/a/b", "default_branch": "a\0b"}, 400),
+        ("owner", {"url": "https://1.1.1.1/a/b", "default_branch": "-x"}, 400),
         ("owner", {"url": 3}, 400),
         ("owner", {}, 400),
     ],
@@ -203,7 +209,7 @@ def test_a_connection_that_cannot_be_changes_nothing(client, lab, who, body, sta
 def test_a_hosted_repository_is_renamed_and_the_new_name_leads_to_it(client, lab):
     changed = client.patch(REPOSITORY, headers=bearer(lab, "owner"), json={"full_name": "Acme/Agents"}).json()
     assert (changed["full_name"], changed["identity"]) == ("Acme/Agents", "acme/agents")
-    assert rollouts(client, lab, scope="acme/agents").json()["total_count"] == 4
+    assert rollouts(client, lab, scope="acme/agents").json()["total_count"] == len(TEMPLATE_ROLLOUTS)
     assert rollouts(client, lab, scope="lab/lab").status_code == 404
     token = ("any", lab.tokens["viewer"])
     place = "/git/{}.git/info/refs?service=git-upload-pack"
@@ -224,7 +230,7 @@ def test_the_default_branch_must_exist(client, lab, worker):
     assert changed["default_branch"] == "next"
     settled(client, lab)
     assert git("--git-dir", lab.path, "symbolic-ref", "HEAD") == "refs/heads/next"
-    assert rollouts(client, lab).json()["total_count"] == 4
+    assert rollouts(client, lab).json()["total_count"] == len(TEMPLATE_ROLLOUTS)
 
 
 @BOTH

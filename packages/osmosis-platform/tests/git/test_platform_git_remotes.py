@@ -230,7 +230,8 @@ def test_a_url_gives_the_identity_that_clients_send(url, identity, stored):
         ("127.0.0.1", True), ("10.1.2.3", True), ("192.168.0.1", True), ("100.64.0.1", True), ("::1", True), ("fd00::1", True),
         ("::ffff:10.0.0.1", True), ("169.254.169.254", False), ("fe80::1", False), ("fd00:ec2::254", False),
         ("::ffff:169.254.169.254", False), ("64:ff9b::a9fe:a9fe", False), ("2002:a9fe:a9fe::", False), ("0.0.0.0", False),
-        ("224.0.0.1", False), ("::", False),
+        ("224.0.0.1", False), ("::", False), ("::127.0.0.1", True), ("::a9fe:a9fe", False), ("fec0::1", True),
+        ("::ffff:0:10.0.0.1", True), ("::ffff:0:a9fe:a9fe", False), ("64:ff9b:1::a9fe:a9fe", False), ("5f00::1", True),
     ],
 )  # fmt: skip
 def test_addresses_inside_are_refused_and_metadata_always(text, private_is_fine):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _TRIES, _TRY_WINDOW_S = 20, 600
 _FULL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}/[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_BRANCH = r"^[^\x00-\x20\x7f~^:?*\[\\-][^\x00-\x20\x7f~^:?*\[\\]*$"  # what git takes, nearly
 
 
 class Connect(StrictBody):
@@ -40,14 +41,14 @@ class Connect(StrictBody):
     token: SecretStr | None = Field(None, min_length=1, max_length=4096)
     username: str | None = Field(None, pattern=r"^[A-Za-z0-9@._+-]{1,100}$")
     known_hosts: str | None = Field(None, max_length=20_000, description="Host keys in OpenSSH's format.")
-    default_branch: str | None = Field(None, min_length=1, max_length=250)
+    default_branch: str | None = Field(None, min_length=1, max_length=250, pattern=_BRANCH)
 
 
 class Change(StrictBody):
     """What can be changed of a repository."""
 
     full_name: str | None = Field(None, max_length=170, description="owner/repo of a hosted repository.")
-    default_branch: str | None = Field(None, min_length=1, max_length=250)
+    default_branch: str | None = Field(None, min_length=1, max_length=250, pattern=_BRANCH)
     token: SecretStr | None = Field(None, min_length=1, max_length=4096, description="A new token of a remote.")
     username: str | None = Field(None, pattern=r"^[A-Za-z0-9@._+-]{1,100}$")
     known_hosts: str | None = Field(

@@ -11,6 +11,9 @@ type Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _METADATA = frozenset({ipaddress.ip_address("169.254.169.254"), ipaddress.ip_address("fd00:ec2::254")})
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# Of the network's own translators, and forms of old: no machine of the internet has such an address.
+_TRANSLATED = tuple(ipaddress.ip_network(text) for text in ("64:ff9b:1::/48", "::ffff:0:0:0/96", "::/96"))
+_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
 
 
 class AddressRefusedError(InvalidRequestError):
@@ -53,9 +56,14 @@ def objection(address: Address, *, allow_private: bool) -> str | None:
             return "a link-local or metadata address"
         if inner.is_multicast or inner.is_unspecified:
             return "no address of one host"
-        if not allow_private and not inner.is_global:
+        if not allow_private and not _is_of_the_internet(inner):
             return "in a private or reserved network"
     return None
+
+
+def _is_of_the_internet(address: Address) -> bool:
+    """Whether an address is given out to somebody; `is_global` knows those that are reserved, not those of nobody yet."""
+    return address.is_global and (address.version == 4 or address in _GLOBAL_UNICAST)
 
 
 def _embedded(address: Address) -> list[Address]:
@@ -69,6 +77,8 @@ def _embedded(address: Address) -> list[Address]:
         found.append(address.sixtofour)
     if address.teredo is not None:
         found += address.teredo
+    if any(address in network for network in _TRANSLATED):
+        found.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
     if address in _NAT64:
         found = [ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)]
     return found

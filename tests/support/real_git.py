@@ -7,6 +7,10 @@ import threading
 import time
 
 import uvicorn
+from osmosis_ai.workspace.scaffold import TEMPLATE_ROOT
+
+TEMPLATE_ROLLOUTS = sorted(path.parent.name for path in TEMPLATE_ROOT.glob("rollouts/*/main.py"))
+"""What a new hosted repository holds."""
 
 GIT_ENVIRONMENT = {
     "PATH": os.environ["PATH"],

@@ -2,9 +2,13 @@
 
 import asyncio
 import gzip
+import hashlib
 import os
+import resource
 import socket
+import struct
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -172,6 +176,66 @@ def test_a_client_that_leaves_ends_its_git_process(server, lab):
     assert _until(lambda: _processes(lab.path.name), True)
     connection.close()
     assert _until(lambda: _processes(lab.path.name), False)
+
+
+def unfolding_pack(kind):
+    """A pack of 2 MB with an object of 1.5 GiB of zeros, itself or made by a delta."""
+    size, block = 3 << 29, bytes(1 << 20)
+    squeezed = zlib.compressobj(9)
+    stream = squeezed.compress(block) + squeezed.flush(zlib.Z_FULL_FLUSH)
+    again = squeezed.compress(block) + squeezed.flush(zlib.Z_FULL_FLUSH)
+    stream += again * (size // len(block) - 1) + zlib.compressobj(9, zlib.DEFLATED, -15).flush()
+    stream += struct.pack(">I", (size % 65521) << 16 | 1)  # the checksum of that many zeros
+    head = bytes([0x80 | kind << 4 | size & 15])
+    rest = size >> 4
+    while rest:
+        head, rest = head + bytes([rest & 0x7F | (0x80 if rest > 0x7F else 0)]), rest >> 7
+    pack = b"PACK" + struct.pack(">II", 2, 1) + head + stream
+    return pack + hashlib.sha1(pack).digest()
+
+
+@pytest.mark.parametrize("kind", [1, 2, 4], ids=["commit", "tree", "tag"])
+def test_a_small_push_that_unfolds_to_gigabytes_takes_no_memory(server, lab, kind):
+    line = f"{'0' * 40} {'1' * 40} refs/heads/bomb\0 report-status\n".encode()
+    before, large = lab.branches(), 1200 << 10
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < large
+    answer = httpx.post(
+        f"{server.url}/git/lab/lab.git/git-receive-pack",
+        content=b"%04x" % (len(line) + 4) + line + b"0000" + unfolding_pack(kind),
+        headers={"Content-Type": "application/x-git-receive-pack-request"},
+        auth=("any", lab.tokens["owner"]),
+        timeout=60,
+    )
+    assert answer.status_code == 200 and b"ng refs/heads/bomb" in answer.content, answer.text
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < large
+    assert lab.branches() == before
+
+
+HOSTILE = {
+    "a folder .git": "040000 tree {tree}\t.git\n",
+    "a folder ..": "040000 tree {tree}\t..\n",
+    "a link .gitmodules": "120000 blob {blob}\t.gitmodules\n",
+    "the same name twice": "100644 blob {blob}\ta\n100644 blob {blob}\ta\n",
+}
+
+
+@pytest.mark.parametrize("entries", HOSTILE.values(), ids=HOSTILE)
+def test_trees_that_would_harm_a_clone_are_refused(clone_url, tmp_path, lab, entries):
+    clone = tmp_path / "a"
+    git("clone", "-q", clone_url(), clone)
+    blob = git("hash-object", "-w", "--stdin", cwd=clone, input="/etc/passwd")
+    listed = entries.format(blob=blob, tree=git("write-tree", cwd=clone))
+    made = [line.split("\t") for line in listed.splitlines()]
+    raw = b"".join(
+        facts.split()[0].lstrip("0").encode() + b" " + name.encode() + b"\0" + bytes.fromhex(facts.split()[2])
+        for facts, name in made
+    )
+    tree = git("hash-object", "-t", "tree", "-w", "--literally", "--stdin", cwd=clone, input=raw).decode()
+    commit = git("commit-tree", tree, "-m", "x", cwd=clone)
+    before = lab.branches()
+    said = git("push", "origin", f"{commit}:refs/heads/harm", cwd=clone, status=1)
+    assert "fsck error" in said or "unpacker error" in said, said
+    assert lab.branches() == before
 
 
 def test_hooks_in_a_repository_never_run(clone_url, tmp_path, lab):

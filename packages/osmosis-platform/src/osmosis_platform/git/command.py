@@ -17,6 +17,8 @@ from osmosis_platform.errors import ServiceError, UnavailableError
 _TIMEOUT_S = 60.0
 _MAX_OUTPUT = 64 << 20
 _MESSAGE_LENGTH = 2000
+# A few megabytes of a stranger's unfold to gigabytes, and git holds a tree or a commit in memory as a whole.
+_MEMORY_KIB = 1 << 20
 
 # Repositories hold what strangers push: no hooks, no helpers, no protocols but those a caller opens, objects are checked.
 _CONFIGURATION: tuple[str, ...] = (
@@ -24,6 +26,11 @@ _CONFIGURATION: tuple[str, ...] = (
     "core.fsmonitor=false",
     "core.fsync=all",
     "core.askPass=",
+    "core.bigFileThreshold=32m",  # larger contents are streamed; with the next four, git needs far less than its limit
+    "core.packedGitLimit=256m",
+    "core.packedGitWindowSize=64m",
+    "pack.threads=2",
+    "pack.windowMemory=64m",
     "core.quotePath=false",
     "credential.helper=",
     "gc.auto=0",
@@ -87,9 +94,25 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     }
 
 
-def command(arguments: Sequence[str], *, repository: Path | None = None, config: Sequence[str] = ()) -> list[str]:
-    """The command line of a git process."""
-    line = [executable()]
+def command(
+    arguments: Sequence[str],
+    *,
+    repository: Path | None = None,
+    config: Sequence[str] = (),
+    max_file_bytes: int | None = None,
+) -> list[str]:
+    """The command line of a git process, and of its children, that cannot take all memory.
+
+    Args:
+        arguments: Subcommand and arguments; never a secret.
+        repository: The bare repository.
+        config: Further `key=value` settings.
+        max_file_bytes: Largest file that it may write: git's fetch has no such limit of its own.
+    """
+    limits = f"ulimit -v {_MEMORY_KIB} 2>/dev/null"  # macOS has none
+    if max_file_bytes is not None:
+        limits += f"; ulimit -f {max(1, max_file_bytes // 512)}"
+    line = ["/bin/sh", "-c", f'{limits}; exec "$@"', "sh", executable()]
     # A restored data directory may belong to another user than the one who runs the platform; it is ours all the same.
     settings = (*_CONFIGURATION, *((f"safe.directory={repository}",) if repository else ()), *config)
     for setting in settings:
@@ -166,7 +189,7 @@ def run(
     env: Mapping[str, str] | None = None,
     input: bytes = b"",
     pass_fds: Sequence[int] = (),
-    prefix: Sequence[str] = (),
+    max_file_bytes: int | None = None,
     timeout_s: float = _TIMEOUT_S,
     max_output: int = _MAX_OUTPUT,
     accept: Sequence[int] = (0,),
@@ -180,7 +203,7 @@ def run(
         env: Further variables.
         input: What it reads.
         pass_fds: Descriptors that it inherits.
-        prefix: A command that runs git, for example a shell that sets limits.
+        max_file_bytes: Largest file that it may write.
         timeout_s: When it is ended.
         max_output: Most bytes of output.
         accept: Exit codes that are no error.
@@ -190,7 +213,7 @@ def run(
         GitCommandError: Another exit code, with the end of what git said; or too much output.
     """
     process = subprocess.Popen(
-        [*prefix, *command(arguments, repository=repository, config=config)],
+        command(arguments, repository=repository, config=config, max_file_bytes=max_file_bytes),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -48,7 +48,8 @@ _SAID: tuple[tuple[str, str, str], ...] = (
      "REMOTE_NOT_FOUND", "it has no such repository, or hides it from this credential"),
     (r"Host key verification failed|REMOTE HOST IDENTIFICATION", "REMOTE_HOST_KEY",
      "its host key is not the known one; if its keeper confirms the new one, give it as known_hosts"),
-    (r"File too large|SIGXFSZ|signal 25|exceeds maximum", "REMOTE_TOO_LARGE", "it is larger than this platform takes"),
+    (r"File too large|SIGXFSZ|signal 25|exceeds maximum|[Oo]ut of memory",
+     "REMOTE_TOO_LARGE", "it is larger than this platform takes"),
     (r"fsck error|error in object|bad object|missingEmail|badTree|object .* is corrupt",
      "REMOTE_BROKEN", "it holds objects that git's checks refuse"),
     (r"Could not resolve|Failed to connect|Connection refused|Connection timed out|timed out|No route|unable to access"
@@ -267,7 +268,7 @@ class _Line:
                     config=config,
                     env={**_authorities(), **access.environment},
                     pass_fds=access.descriptors,
-                    prefix=_limited(self._limit),
+                    max_file_bytes=self._limit,
                     timeout_s=timeout_s,
                 )
             except GitTimeoutError:
@@ -304,12 +305,6 @@ def _mirror(services: Services, repository: Repository) -> Path:
         hosting.init(building)
         building.rename(path)
     return path
-
-
-def _limited(max_bytes: int) -> tuple[str, ...]:
-    """A shell that lets no file grow beyond a size: git's fetch has no such limit of its own."""
-    blocks = max(1, max_bytes // 512)
-    return ("/bin/sh", "-c", f'ulimit -f {blocks}; exec "$@"', "sh")
 
 
 def _translated(remote: Remote, said: str, secret: str | None) -> RemoteError:

@@ -116,7 +116,8 @@ def test_a_taken_name_is_replaced_only_when_told_to(ws, api, env):
 def test_an_upload_that_the_store_refuses_is_taken_back(ws, api, env):
     api.routes["PUT /put/1"] = Answer(status=403, data=b"<Message>Expired</Message>")
     done = osmosis("--json", "dataset", "upload", "data/m.jsonl", "--yes", cwd=ws, env=env)
-    assert done.error["code"] == "PLATFORM_ERROR" and "HTTP 403. Expired" in done.error["message"]
+    assert done.error["code"] == "VALIDATION"
+    assert done.error["message"] == "Upload failed: m.jsonl: HTTP 403. Expired"
     assert api.calls[-1] == "POST /api/cli/datasets/ds_1/abort"
 
 
@@ -169,14 +170,16 @@ def test_a_download_goes_into_place_only_when_it_is_whole(ws, api, env):
     assert (ws / "m.jsonl").read_bytes() == b"hello"
     api.routes["GET /get/m.jsonl"] = Answer(data=b"hello", cut_after=3)
     cut = osmosis("--json", "dataset", "download", "m", "--overwrite", cwd=ws, env=env)
-    assert cut.error["code"] == "PLATFORM_ERROR"
-    api.routes["GET /get/m.jsonl"] = Answer(data=b"longer than said")
-    assert (
-        "Size mismatch"
-        in osmosis("--json", "dataset", "download", "m", "--overwrite", cwd=ws, env=env).error["message"]
-    )
+    assert cut.error["code"] == "VALIDATION" and "broke off" in cut.error["message"]
     assert (ws / "m.jsonl").read_bytes() == b"hello"
     assert not list(ws.glob("*.partial"))
+
+
+def test_a_file_that_is_longer_than_its_record_says_is_kept_and_told(ws, api, env):
+    api.routes["GET /get/m.jsonl"] = Answer(data=b"longer than said")
+    done = osmosis("--json", "dataset", "download", "m", cwd=ws, env=env).json
+    assert "It has 16 bytes, the platform's record says 5." in done["message"]
+    assert (ws / "m.jsonl").read_bytes() == b"longer than said"
 
 
 @pytest.mark.parametrize(

@@ -159,5 +159,5 @@ def test_a_store_that_names_no_version_leaves_nothing_to_go_on_from(ws, api, env
         f"GET {API}/datasets/m/download": {"presigned_url": f"{api.url}/m.jsonl"},
         "GET /m.jsonl": Answer(data=b"123456789", cut_after=5),
     }
-    assert osmosis("--json", "dataset", "download", "m", cwd=ws, env=env).error["code"] == "PLATFORM_ERROR"
+    assert osmosis("--json", "dataset", "download", "m", cwd=ws, env=env).error["code"] == "VALIDATION"
     assert list(ws.glob("m.jsonl*")) == []

@@ -5,6 +5,8 @@ How bytes travel is the client room's `transfer`; what a dataset file must hold 
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,16 +131,17 @@ def download_dataset(invocation: Invocation, name: str, place: str | None, *, ov
         with output.working("Preparing download..."):
             reply = Record(client.get(f"/datasets/{segment(name)}/download"), "download")
     url = _first_text(reply, "presigned_url", "presignedUrl") or reply.text("presigned_url")
-    with open_object(url) as remote:
+    with _refusals("Download"), open_object(url) as remote:
         called = remote.file_name or _announced_name(reply, record["file_name"], url)
         target = choose_target(place, called, overwrite=overwrite)
-        size = record["file_size"] or remote.size
-        with moving(output, "Downloading", size or 0) as on_bytes:
-            remote.save(target, size=size, on_bytes=on_bytes)
+        with moving(output, "Downloading", remote.size or record["file_size"] or 0) as on_bytes:
+            written = remote.save(target, size=remote.size, on_bytes=on_bytes)
+    told = record["file_size"]
+    odd = f" It has {written:,} bytes, the platform's record says {told:,}." if told and told != written else ""
     return OperationResult(
         operation="dataset.download",
         resource={**record, "output_path": str(target), **scope.extras()},
-        message=f"Dataset downloaded: {target}",
+        message=f"Dataset downloaded: {target}{'.' if odd else ''}{odd}",
     )
 
 
@@ -193,7 +196,7 @@ def _send(client: PlatformClient, file: DatasetFile, output: Output, *, overwrit
     place = f"/datasets/{segment(created.text('id'))}"
     with aborting(lambda: client.post(f"{place}/abort"), output.warn):
         instructions = read_instructions(created.record("upload"), file.size_bytes)
-        with moving(output, "Uploading", file.size_bytes) as on_bytes:
+        with _refusals("Upload"), moving(output, "Uploading", file.size_bytes) as on_bytes:
             parts = upload_file(file.path, instructions, on_bytes=on_bytes)
     body: dict[str, Any] = {"file_extension": file.extension}
     if instructions.multipart:
@@ -206,6 +209,21 @@ def _send(client: PlatformClient, file: DatasetFile, output: Output, *, overwrit
             attempts=_COMPLETE_ATTEMPTS,
         )
     return dataset_record(Record(reply, "dataset"))
+
+
+@contextmanager
+def _refusals(what: str) -> Generator[None]:
+    """Failures of the object store under the code that the published client gives them.
+
+    Raises:
+        ValidationError: The store refused, was lost or cannot be reached.
+    """
+    from osmosis_ai.client.transfer.objects import TransferError
+
+    try:
+        yield
+    except TransferError as error:
+        raise ValidationError(f"{what} failed: {error.message}") from None
 
 
 def _create(client: PlatformClient, file: DatasetFile, *, overwrite: bool) -> dict[str, Any]:

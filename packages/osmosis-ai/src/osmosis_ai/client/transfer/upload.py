@@ -194,7 +194,7 @@ def _send(
 def _explained(error: TransferError, path: Path, piece: Piece, attempts: int) -> TransferError:
     what = f"part {piece.number} of {path.name}" if piece.number else path.name
     tries = f" after {attempts} tries" if attempts > 1 else ""
-    explained = TransferError(f"Uploading {what} failed{tries}: {error.message}")
+    explained = TransferError(f"{what}{tries}: {error.message}")
     explained.status = error.status
     return explained
 

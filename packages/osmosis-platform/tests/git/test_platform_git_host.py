@@ -151,6 +151,17 @@ def test_a_gzip_body_is_understood(server, lab):
     assert answer.content.startswith(b"0008NAK\nPACK")
 
 
+def test_a_compressed_push_is_refused(server, lab):
+    """A megabyte of it could name ten million branches."""
+    answer = httpx.post(
+        f"{server.url}/git/lab/lab.git/git-receive-pack",
+        content=gzip.compress(b"0000"),
+        headers={"Content-Type": "application/x-git-receive-pack-request", "Content-Encoding": "gzip"},
+        auth=("any", lab.tokens["member"]),
+    )
+    assert (answer.status_code, answer.json()["code"]) == (400, "VALIDATION")
+
+
 def test_a_push_over_the_limit_is_refused_and_leaves_nothing(clone_url, services, tmp_path, lab):
     object.__setattr__(services, "settings", services.settings.model_copy(update={"max_push_bytes": 1 << 20}))
     git("clone", "-q", clone_url(), tmp_path / "a")

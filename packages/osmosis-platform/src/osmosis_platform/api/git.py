@@ -139,6 +139,9 @@ def _action(request: Request, operation: str) -> Action:
         return _SERVICES[request.url.query]
     if request.headers.get("content-type") != f"application/x-{operation}-request":
         raise InvalidRequestError(f"The content type of {operation} is application/x-{operation}-request.")
+    if operation == "git-receive-pack" and "content-encoding" in request.headers:
+        # Git never does. What is small on the way could name branches without end.
+        raise InvalidRequestError("The body of a push is not compressed as a whole; its pack is.")
     return _SERVICES[f"service={operation}"]
 
 

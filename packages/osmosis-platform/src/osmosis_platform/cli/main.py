@@ -23,6 +23,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "doctor": ("doctor", "command", "Check what is active, what is weak and why."),
     "user": ("users", "user", "Add, list and change people."),
     "workspace": ("workspaces", "workspace", "Add, list and change workspaces and their members."),
+    "settings": ("settings", "settings", "Show and set what an administrator can set."),
+    "quota": ("quotas", "quota", "Limit what workspaces may use."),
+    "price": ("quotas", "price", "Set what a unit of use costs, for the accounts."),
+    "usage": ("usage", "command", "Show what workspaces used and what it cost."),
     "token": ("tokens", "token", "Create, list and revoke access tokens."),
     "keys": ("keys", "keys", "Rotate the key that encrypts secrets."),
     "backup": ("backup", "command", "Write everything into one file, while the platform runs."),
@@ -110,6 +114,8 @@ def read_settings(**flags: Any) -> Settings:
     Raises:
         click.UsageError: A value is wrong; every finding is named with where it came from.
     """
+    from tomllib import TOMLDecodeError
+
     from pydantic import ValidationError
 
     from osmosis_platform.settings import SETTINGS_FILE, Settings
@@ -126,6 +132,11 @@ def read_settings(**flags: Any) -> Settings:
         raise click.UsageError(
             f"The settings are wrong (flags, OSMOSIS_PLATFORM_* variables or {SETTINGS_FILE}):\n  {text}"
         ) from None
+    except (TOMLDecodeError, UnicodeDecodeError) as error:
+        message = (
+            f"{SETTINGS_FILE} in the data directory is no TOML: {error}. Mend that line: name = value, texts in quotes."
+        )
+        raise click.UsageError(message) from None
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,6 +17,7 @@ from osmosis_ai.errors import OsmosisError
 from osmosis_platform.db import schema
 from osmosis_platform.ops.instance import read_url
 from osmosis_platform.ops.listening import is_loopback
+from osmosis_platform.ops.settings_file import unknown
 from osmosis_platform.secrets.master_key import key_place, waiting_place
 from osmosis_platform.services import Services, open_services
 from osmosis_platform.settings import Settings
@@ -41,6 +42,7 @@ def examine(settings: Settings) -> list[Finding]:
         return findings
     services = open_services(settings)
     checks: list[tuple[str, Callable[[Services], Finding]]] = [
+        ("settings", _settings),
         ("disk", _disk),
         ("database", _database),
         ("durability", _durability),
@@ -75,6 +77,14 @@ def _data_dir(settings: Settings) -> Finding:
     if mode & 0o077:
         return Finding("data directory", "weak", f"{path} can be read by others (mode {mode:o}); chmod 700 {path}")
     return Finding("data directory", "ok", str(path))
+
+
+def _settings(services: Services) -> Finding:
+    misspelt = unknown(services.settings)
+    if misspelt:
+        text = f"no setting, and without effect: {', '.join(misspelt[:5])}. See `osmosis-platform settings show`."
+        return Finding("settings", "weak", text)
+    return Finding("settings", "ok", "every line and variable is known")
 
 
 def _disk(services: Services) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.usage import UsageRepository
+from osmosis_platform.usage.prices import price_of
 
 
 def record(
@@ -27,13 +28,15 @@ def record(
         unit: For example `seconds`, `bytes`, `tokens`.
         subject_id: What it was for.
         job_id: The job that used it.
-        cost_usd: Its price, if one is set; None is not zero.
+        cost_usd: What it cost; default: at the price of the kind, if one is set. None is not zero.
 
     Raises:
         ValueError: The quantity is negative or not finite: a fault of the caller.
     """
     if not 0 <= quantity < float("inf"):
         raise ValueError(f"{kind} cannot be {quantity}")
+    if cost_usd is None and (price := price_of(work, kind)) is not None:
+        cost_usd = price * quantity
     UsageRepository(work).add(
         workspace_id, kind, float(quantity), unit, subject_id=subject_id, job_id=job_id, cost_usd=cost_usd
     )

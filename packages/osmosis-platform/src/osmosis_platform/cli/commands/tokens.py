@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from osmosis_platform.cli.main import DATA_DIR, opened
-from osmosis_platform.cli.tables import moment, show
+from osmosis_platform.cli.tables import AS_JSON, show
 
 
 @click.group("token")
@@ -48,20 +48,18 @@ def create(
 
 @token.command("list")
 @click.argument("email")
+@AS_JSON
 @DATA_DIR
-def list_tokens(email: str, data_dir: Path | None) -> None:
+def list_tokens(email: str, as_json: bool, data_dir: Path | None) -> None:
     """List a person's tokens, without their texts."""
     from osmosis_platform.cli.commands.users import person_of
     from osmosis_platform.db.repositories.tokens import TokenRepository
 
     with opened(data_dir) as services, services.database.read() as work:
         found = TokenRepository(work).of_user(person_of(work, email).id)
-    rows = [
-        [each.id, each.name, each.kind, ", ".join(each.scopes), moment(each.expires_at), moment(each.last_used_at)]
-        for each in found
-    ]
+    rows = [[each.id, each.name, each.kind, list(each.scopes), each.expires_at, each.last_used_at] for each in found]
     headings = ["ID", "Name", "Kind", "Scopes", "Expires", "Last used"]
-    show(headings, rows, empty=f"None: osmosis-platform token create {email}")
+    show(headings, rows, empty=f"None: osmosis-platform token create {email}", as_json=as_json)
 
 
 @token.command("revoke")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from osmosis_platform.cli.main import DATA_DIR, opened
-from osmosis_platform.cli.tables import moment, show
+from osmosis_platform.cli.tables import AS_JSON, show
 
 if TYPE_CHECKING:
     from osmosis_platform.db.database import UnitOfWork
@@ -25,8 +25,9 @@ def user() -> None:
 
 
 @user.command("list")
+@AS_JSON
 @DATA_DIR
-def list_users(data_dir: Path | None) -> None:
+def list_users(as_json: bool, data_dir: Path | None) -> None:
     """List everybody."""
     from osmosis_platform.db.repositories.users import UserRepository
 
@@ -35,14 +36,15 @@ def list_users(data_dir: Path | None) -> None:
     rows = [
         [
             person.email,
-            person.name or "-",
-            "administrator" if person.is_administrator else "-",
+            person.name,
+            "administrator" if person.is_administrator else None,
             "disabled" if person.disabled_at else "active",
-            moment(person.created_at),
+            person.created_at,
         ]
         for person in people
     ]
-    show(["E-mail", "Name", "Platform role", "State", "Added"], rows, empty="Nobody yet: open the set-up link of `up`.")
+    headings = ["E-mail", "Name", "Platform role", "State", "Added"]
+    show(headings, rows, empty="Nobody yet: open the set-up link of `up`.", as_json=as_json)
 
 
 @user.command("add")
@@ -110,6 +112,45 @@ def enable(email: str, data_dir: Path | None) -> None:
         UserRepository(work).set_disabled(person.id, False)
         AuditRepository(work).record(None, None, "user.enable", "user", person.id, {"email": person.email})
     click.echo(f"{person.email} may sign in again.")
+
+
+@user.command("make-admin")
+@click.argument("email")
+@DATA_DIR
+def make_admin(email: str, data_dir: Path | None) -> None:
+    """Let a person administer the whole platform: its limits, its prices, its people's workspaces."""
+    person = _set_administrator(email, True, data_dir)
+    click.echo(f"{person.email} is an administrator of the platform.")
+
+
+@user.command("revoke-admin")
+@click.argument("email")
+@DATA_DIR
+def revoke_admin(email: str, data_dir: Path | None) -> None:
+    """Take the administration of the platform from a person; their workspaces stay as they are."""
+    person = _set_administrator(email, False, data_dir)
+    click.echo(f"{person.email} is no administrator of the platform.")
+
+
+def _set_administrator(email: str, is_administrator: bool, data_dir: Path | None) -> User:
+    from osmosis_platform.db.repositories.audit import AuditRepository
+    from osmosis_platform.db.repositories.users import UserRepository
+
+    with opened(data_dir) as services, services.database.write() as work:
+        person = person_of(work, email)
+        if is_administrator and person.disabled_at is not None:
+            from osmosis_platform.errors import TakenError
+
+            message = f"{person.email} is shut out; let them in first: osmosis-platform user enable {person.email}"
+            raise TakenError(message, code="USER_DISABLED")
+        if person.is_administrator != is_administrator:
+            UserRepository(work).set_administrator(person.id, is_administrator)
+            action = "user.make_administrator" if is_administrator else "user.revoke_administrator"
+            AuditRepository(work).record(None, None, action, "user", person.id, {"email": person.email})
+        left = [one for one in UserRepository(work).all() if one.is_administrator and one.disabled_at is None]
+    if not left:
+        click.echo("Nobody administers the platform now: osmosis-platform user make-admin EMAIL", err=True)
+    return person
 
 
 def person_of(work: UnitOfWork, email: str) -> User:

@@ -22,6 +22,12 @@ class FactRepository:
         query = sa.select(platform_facts.c.value).where(platform_facts.c.name == name)
         return self._work.execute(query).scalar_one_or_none()
 
+    def starting(self, prefix: str) -> dict[str, str]:
+        """The facts whose names start so, by name."""
+        query = sa.select(platform_facts.c.name, platform_facts.c.value)
+        rows = self._work.execute(query.where(platform_facts.c.name.startswith(prefix, autoescape=True)))
+        return dict(sorted((row.name, row.value) for row in rows))
+
     def put(self, name: str, value: str) -> None:
         """Writes a fact, over an older one."""
         values = {"value": value, "updated_at": self._work.clock()}

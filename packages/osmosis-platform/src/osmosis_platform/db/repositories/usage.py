@@ -89,6 +89,21 @@ class UsageRepository:
         return int(self._work.execute(query).scalar_one())
 
 
+class WorkspacesUsage:
+    """Who used something."""
+
+    GLOBAL = "the accounts of the platform are over all workspaces, also of those that were deleted"
+
+    def __init__(self, work: UnitOfWork) -> None:
+        self._work = work
+
+    def ids(self, since: datetime, until: datetime) -> list[str]:
+        """The workspaces with metering rows in `[since, until)`."""
+        query = sa.select(usage_records.c.workspace_id).distinct()
+        span = (usage_records.c.at >= since, usage_records.c.at < until)
+        return list(self._work.execute(query.where(*span)).scalars())
+
+
 class QuotaRepository:
     """Limits: of one workspace, or of every one that has none of its own."""
 
@@ -109,6 +124,11 @@ class QuotaRepository:
         rows = self._work.execute(query.where(quotas.c.workspace_id.in_([workspace_id, EVERYBODY]))).all()
         general = {row[1]: row[2] for row in rows if row[0] == EVERYBODY}
         return general | {row[1]: row[2] for row in rows if row[0] == workspace_id}
+
+    def own(self, workspace_id: str) -> dict[str, float]:
+        """The limits set for this workspace alone; `*` for those of every one without its own."""
+        query = sa.select(quotas.c.name, quotas.c.value).where(quotas.c.workspace_id == workspace_id)
+        return {row.name: row.value for row in self._work.execute(query)}
 
     def put(self, workspace_id: str, name: str, value: float | None) -> None:
         """Sets or, with None, removes a limit; `*` for every workspace."""

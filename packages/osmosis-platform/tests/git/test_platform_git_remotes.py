@@ -1,6 +1,5 @@
 """Connected remotes, against a real git server on loopback: what is fetched, with which credential, and what is refused."""
 
-import base64
 import ipaddress
 import os
 import subprocess
@@ -8,64 +7,17 @@ from pathlib import Path
 
 import pytest
 from certificates import self_signed
+from git_host import TOKEN, GitHost
 from osmosis_platform.db.repositories.repositories import RepositoryRepository
 from osmosis_platform.errors import InvalidRequestError, UnavailableError
 from osmosis_platform.git import address, hosting, remote
 from osmosis_platform.git.address import AddressRefusedError, objection, pin
-from osmosis_platform.git.backend import GitExchange
 from osmosis_platform.git.credentials import Credential, handed, new_deploy_key, seal_credential, ssh_command
 from osmosis_platform.git.remote import parse_remote
 from osmosis_platform.git.sync import resolve, sync_now
 from osmosis_platform.ids import new_id
 from osmosis_platform.settings import Settings
 from real_git import Server, git
-
-TOKEN = "a-token-that-must-stay-secret"
-
-
-class GitHost:
-    """Somebody else's git host: one repository `team/app`, which wants a token."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "app.git"
-        self.seen: list[str] = []
-        git("init", "-q", "--bare", "-b", "trunk", self.path)
-        self.commit("rollouts/theirs/main.py", "x = 1\n")
-
-    def commit(self, name, content, branch="trunk"):
-        has = subprocess.run(
-            ["git", "--git-dir", self.path, "rev-parse", "-q", "--verify", branch], capture_output=True
-        )
-        start = f"from refs/heads/{branch}^0\n" if has.returncode == 0 else ""
-        git("--git-dir", self.path, "fast-import", "--quiet", input=(
-            f"commit refs/heads/{branch}\ncommitter Bo <bo@example.com> 1700000000 +0000\ndata 1\nx\n{start}"
-            f'M 100644 inline "{name}"\ndata {len(content)}\n{content}\n'
-        ))  # fmt: skip
-        return git("--git-dir", self.path, "rev-parse", branch)
-
-    async def __call__(self, scope, receive, send):
-        if scope["type"] != "http":
-            return
-        path, headers = scope["path"], dict(scope["headers"])
-        self.seen.append(path)
-        given = headers.get(b"authorization", b"").decode()
-        wanted = "Basic " + base64.b64encode(f"x-access-token:{TOKEN}".encode()).decode()
-        if path.startswith("/moved/"):
-            location = path.replace("/moved/", "/team/") + "?" + scope["query_string"].decode()
-            await _answer(send, 301, [(b"location", location.encode())])
-        elif not path.startswith("/team/app.git/"):
-            await _answer(send, 404, [])
-        elif given != wanted:
-            await _answer(send, 401, [(b"www-authenticate", b'Basic realm="x"')])
-        else:
-            operation = path.removeprefix("/team/app.git/")
-            query = scope["query_string"].decode()
-            await GitExchange(self.path, operation, query, "x", 1 << 30).serve(scope, receive, send)
-
-
-async def _answer(send, status, headers):
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})
 
 
 @pytest.fixture

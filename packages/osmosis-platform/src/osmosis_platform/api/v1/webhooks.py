@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from osmosis_platform.api.repositories import begin_sync
 from osmosis_platform.api.scope import ServicesDep, open_to_all
 from osmosis_platform.db.database import UnitOfWork
-from osmosis_platform.db.repositories.repositories import RepositoryIndex
+from osmosis_platform.db.repositories.repositories import Repository, RepositoryIndex
 from osmosis_platform.errors import UnauthorizedError
 
 router = APIRouter(prefix="/api/v1/webhooks", tags=["webhooks"])
@@ -49,17 +49,20 @@ async def receive_webhook(
     headers = request.headers
     events = [headers[name].lower() for name in _EVENT_HEADERS if name in headers]
 
-    def take(work: UnitOfWork) -> Taken:
+    def check(work: UnitOfWork) -> Repository:
         found = RepositoryIndex(work).by_id(repository)
         secret = None if found is None else open_webhook_secret(services.vault, work, found)
         if found is None or secret is None or not is_signed(headers, body, secret):
             message = "The webhook is not signed with this repository's secret; set the secret on the other side again."
             raise UnauthorizedError(message, code="WEBHOOK_SIGNATURE")
-        if events and not _PUSHES.intersection(events):
-            return Taken(status="ignored")
-        return Taken(status="queued", sync_id=begin_sync(work, found, "webhook").id)
+        return found
 
-    return await services.database.writing(take)
+    found = await services.database.reading(check)  # whoever cannot sign never holds up those who write
+    if events and not _PUSHES.intersection(events):
+        return Taken(status="ignored")
+    return Taken(
+        status="queued", sync_id=await services.database.writing(lambda work: begin_sync(work, found, "webhook").id)
+    )
 
 
 def is_signed(headers: Mapping[str, str], body: bytes, secret: str) -> bool:

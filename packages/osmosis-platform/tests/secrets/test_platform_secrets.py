@@ -13,13 +13,12 @@ from osmosis_platform.secrets.keeping import (
     check_name,
     check_value,
     delete_secret,
-    forget_run,
-    keep_for_run,
-    read_for_run,
     resolve,
     set_secret,
 )
+from osmosis_platform.secrets.provided import keep_for_run
 
+URL = "http://127.0.0.1:8700/lab/secrets"
 ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # no SQL of its own is at stake
 
 
@@ -57,7 +56,9 @@ def test_the_nearest_value_wins_and_it_is_said_which(ada, bob, put, resolved):
     assert got.values == {"RUN": "given", "OVER": "ada OVER", "OWN": "ada OWN", "SHARED": "workspace SHARED"}
     assert got.scopes == {"RUN": "run", "OVER": "user_override", "OWN": "user", "SHARED": "workspace"}
     assert got.missing == ()
-    got.require()
+    assert got.versions == {"OVER": 1, "OWN": 1, "SHARED": 1}
+    assert got.redactor.text("given ada OVER workspace SHARED") == "[REDACTED] [REDACTED] [REDACTED]"
+    got.require(URL)
     got = resolved(bob, "OVER", "OWN")
     assert got.values == {"OVER": "workspace OVER", "OWN": "bob OWN"}
     assert got.scopes == {"OVER": "workspace", "OWN": "user"}
@@ -68,9 +69,9 @@ def test_missing_names_are_answered_as_the_client_reads_them(ada, bob, put, reso
     got = resolved(ada, "OTHERS", "B", "A", "A")
     assert (got.values, got.missing) == ({}, ("A", "B", "OTHERS"))
     with pytest.raises(MissingError, match=r"^Secret\(s\) not found: A, B, OTHERS\.") as caught:
-        got.require()
+        got.require(URL)
     assert (caught.value.status, caught.value.error_code) == (404, "SECRETS_NOT_FOUND")
-    assert caught.value.details == {"missing_secrets": ["A", "B", "OTHERS"]}
+    assert caught.value.details == {"missing_secrets": ["A", "B", "OTHERS"], "platform_url": URL}
 
 
 @ON_SQLITE
@@ -129,31 +130,6 @@ def test_writers_at_once_leave_one_whole_value(ada, put, resolved):
     assert resolved(ada, "KEY").values["KEY"] in {f"value {number}" for number in range(8)}
 
 
-def test_values_of_a_run_are_gone_when_it_ends(ada, services):
-    with services.database.write() as work:
-        for run in ("run_1", "run_2"):
-            keep_for_run(services.vault, work, ada.workspace_id, run, {"A": run, "B": "\u00fc\n"})
-    with services.database.read() as work:
-        assert read_for_run(services.vault, work, ada.workspace_id, "run_1") == {"A": "run_1", "B": "\u00fc\n"}
-        assert read_for_run(services.vault, work, "ws_other", "run_1") == {}
-    with services.database.write() as work:
-        forget_run(work, "ws_other", "run_1")
-        assert work.execute(sa.select(sa.func.count()).select_from(run_secrets)).scalar_one() == 4
-        forget_run(work, ada.workspace_id, "run_1")
-    with services.database.read() as work:
-        assert read_for_run(services.vault, work, ada.workspace_id, "run_1") == {}
-        assert set(work.execute(sa.select(run_secrets.c.run_id)).scalars()) == {"run_2"}
-        assert read_for_run(services.vault, work, ada.workspace_id, "run_2")["A"] == "run_2"
-
-
-def test_a_bad_value_of_a_run_keeps_none_of_them(ada, services):
-    for provided in ({"A": "fine", "b": "v"}, {"A": "fine", "B": "a\0b"}, {"A": "fine", "PATH": "/tmp"}):
-        with pytest.raises(InvalidRequestError), services.database.write() as work:
-            keep_for_run(services.vault, work, ada.workspace_id, "run_1", provided)
-    with services.database.read() as work:
-        assert read_for_run(services.vault, work, ada.workspace_id, "run_1") == {}
-
-
 def test_a_run_keeps_its_values_under_its_workspace_key_and_unreadable(ada, services):
     with services.database.write() as work:
         keep_for_run(services.vault, work, ada.workspace_id, "run_1", {"A": "hunter2-of-run"})
@@ -161,7 +137,8 @@ def test_a_run_keeps_its_values_under_its_workspace_key_and_unreadable(ada, serv
 
 
 @pytest.mark.parametrize(
-    "name", ["A", "OPENAI_API_KEY", "A_", "A1", "A" * 255, "OSMOSIS_API_KEY", "PATHS", "OSMOSIS_TOKEN"]
+    "name",
+    ["A", "OPENAI_API_KEY", "A_", "A1", "A" * 255, "OSMOSIS_API_KEY", "DAYTONA_API_KEY", "PATHS", "OSMOSIS_TOKEN"],
 )
 def test_names(name):
     assert check_name(name) == name
@@ -171,7 +148,7 @@ def test_names(name):
     "name",
     ["", "a", "Key", "1A", "_A", "A-B", "A B", "A\n", "A\0", "\u00c4", "\uff21", "A" * 256, "\ud800", "A=B", "../A",
      "PATH", "HOME", "LD_PRELOAD", "LD_LIBRARY_PATH", "OSMOSIS_MASTER_KEY", "OSMOSIS_MASTER_KEY_FILE",
-     "OSMOSIS_PLATFORM_PORT", "_OSMOSIS_X"],
+     "OSMOSIS_PLATFORM_PORT", "SKYPILOT_NODE_RANK", "_OSMOSIS_X"],
 )  # fmt: skip
 def test_names_that_are_none(name):
     with pytest.raises(InvalidRequestError) as caught:

@@ -6,9 +6,9 @@ import itertools
 import pytest
 import sqlalchemy as sa
 from osmosis_platform.db.repositories.data_keys import DataKeyRepository
-from osmosis_platform.db.tables.secrets import data_keys, master_keys, run_secrets, secrets
+from osmosis_platform.db.tables.secrets import data_keys, master_keys, secrets
 from osmosis_platform.domain.permissions import Role
-from osmosis_platform.secrets.keeping import keep_for_run, read_for_run, resolve, set_secret
+from osmosis_platform.secrets.keeping import resolve, set_secret
 from osmosis_platform.secrets.master_key import MasterKey
 from osmosis_platform.secrets.vault import MasterKeyError, Vault
 from platform_people import People
@@ -104,15 +104,6 @@ def test_an_earlier_version_put_back_does_not_open(services, vault, database):
         work.execute(secrets.update().values(ciphertext=before.ciphertext, nonce=before.nonce))
         with pytest.raises(MasterKeyError):
             resolve(vault, work, ada.workspace_id, ada.actor.user_id, ["KEY"])
-
-
-def test_a_value_of_a_run_does_not_open_for_another_run(services, vault, database):
-    ada = People(services).make("ada")
-    with database.write() as work:
-        keep_for_run(vault, work, ada.workspace_id, "run_1", {"KEY": "v"})
-        work.execute(run_secrets.update().values(run_id="run_2"))
-        with pytest.raises(MasterKeyError):
-            read_for_run(vault, work, ada.workspace_id, "run_2")
 
 
 def test_a_data_key_moved_to_another_workspace_does_not_open(vault, database, services):

@@ -23,6 +23,7 @@ from osmosis_platform.db.repositories.jobs import Job
 from osmosis_platform.db.repositories.leases import LeaseRepository
 from osmosis_platform.domain.job import Failure, Fault
 from osmosis_platform.errors import UnavailableError
+from osmosis_platform.secrets.provided import forget_run, read_for_run
 from osmosis_platform.secrets.redacting import OWN
 
 if TYPE_CHECKING:
@@ -187,6 +188,21 @@ class JobContext:
         else:
             self._append_line(work, level, step, message, details)
 
+    def know(self, *values: str) -> None:
+        """Keeps these values out of everything that the job writes from now on."""
+        self.redactor = self.redactor.with_values(*values)
+
+    def provided_secrets(self) -> dict[str, str]:
+        """The values that came with the run that is the job's subject, by name; nothing the job writes will hold them.
+
+        Raises:
+            LeaseLostError: Another worker has the job; it gets nothing.
+        """
+        with self.write() as work:
+            values = read_for_run(self.services.vault, work, self.job)
+        self.know(*values.values())
+        return values
+
     def event(self, kind: str, payload: Mapping[str, Any], *, work: UnitOfWork | None = None) -> None:
         """Adds an event to the stream of the job's subject; within the transaction of `write()` if that is given.
 
@@ -233,7 +249,9 @@ def handler_of(kind: str) -> Handler:
 
 
 def ended(work: UnitOfWork, job: Job) -> None:
-    """Lets the room of a job settle what it was for, in the transaction that ends it."""
+    """Lets the room of a job settle what it was for, in the transaction that ends it; forgets what came with its run."""
+    if job.subject_id is not None:
+        forget_run(work, job.workspace_id, job.subject_id)
     if (place := ENDINGS.get(job.kind)) is not None:
         _imported(place)(work, job)
 

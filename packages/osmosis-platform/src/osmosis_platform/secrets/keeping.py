@@ -1,4 +1,4 @@
-"""Setting, deleting and resolving secrets. Values go in and reach runs; nothing here gives one back to a person."""
+"""Setting, deleting and resolving secrets. Values go in and reach runs; nothing gives one back to a person."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from osmosis_ai.redaction import Redactor
+
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.audit import AuditRepository
-from osmosis_platform.db.repositories.secrets import (
-    RunSecretRepository,
-    SealedRunSecret,
-    SealedSecret,
-    SecretRepository,
-)
+from osmosis_platform.db.repositories.secrets import SealedSecret, SecretRepository
 from osmosis_platform.domain.actor import Actor
 from osmosis_platform.errors import InvalidRequestError, MissingError
+from osmosis_platform.secrets.redacting import knowing
 from osmosis_platform.secrets.vault import Sealed, Vault
 
 type Scope = Literal["workspace", "user"]
@@ -24,7 +22,8 @@ type Scope = Literal["workspace", "user"]
 MAX_NAME = 255
 MAX_VALUE_BYTES = 64 << 10
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
-_RESERVED_PREFIXES = ("_OSMOSIS_", "OSMOSIS_PLATFORM_")
+# SkyPilot sets variables of its own wherever it runs something. Daytona's key is a secret that rollouts need.
+_RESERVED_PREFIXES = ("_OSMOSIS_", "OSMOSIS_PLATFORM_", "SKYPILOT_")
 _RESERVED = frozenset(
     {"OSMOSIS_MASTER_KEY", "OSMOSIS_MASTER_KEY_FILE", "PATH", "HOME", "LD_PRELOAD", "LD_LIBRARY_PATH"}
 )
@@ -37,21 +36,35 @@ class Resolution:
     Attributes:
         values: Value by name; never printed, logged or stored.
         scopes: Where each came from: `run`, `user`, `user_override` (personal over workspace) or `workspace`.
+        versions: Which version of a stored secret it is, for the run's record; what came with the run has none.
         missing: Names that nobody has a value for.
     """
 
     values: Mapping[str, str] = field(repr=False)
     scopes: Mapping[str, str]
+    versions: Mapping[str, int]
     missing: tuple[str, ...]
 
-    def require(self) -> None:
-        """Raises the answer that the client turns into hints (platform-api.md 3.4) when a name is missing."""
+    @property
+    def redactor(self) -> Redactor:
+        """Takes these values out of what the run writes."""
+        return knowing(*self.values.values())
+
+    def require(self, platform_url: str) -> None:
+        """Lets the run pass if it has every value.
+
+        Args:
+            platform_url: Of the page where secrets are set.
+
+        Raises:
+            MissingError: `SECRETS_NOT_FOUND`, which the client turns into hints (platform-api.md 3.4).
+        """
         if self.missing:
             names = ", ".join(self.missing)
             raise MissingError(
                 f"Secret(s) not found: {names}. Set each with `osmosis secret set NAME`, or give it with the run.",
                 code="SECRETS_NOT_FOUND",
-                details={"missing_secrets": list(self.missing)},
+                details={"missing_secrets": list(self.missing), "platform_url": platform_url},
             )
 
 
@@ -148,6 +161,7 @@ def resolve(
         found.setdefault(secret.name, {})[secret.scope] = secret
     values: dict[str, str] = {}
     scopes: dict[str, str] = {}
+    versions: dict[str, int] = {}
     missing = []
     for name in wanted:
         mine = found.get(name, {})
@@ -155,38 +169,11 @@ def resolve(
             values[name], scopes[name] = given[name], "run"
         elif mine:
             secret = mine.get("user") or mine["workspace"]
-            values[name] = _open(vault, work, workspace_id, secret)
+            values[name], versions[name] = _open(vault, work, workspace_id, secret), secret.version
             scopes[name] = "workspace" if secret.scope == "workspace" else "user_override" if len(mine) > 1 else "user"
         else:
             missing.append(name)
-    return Resolution(values, scopes, tuple(missing))
-
-
-def keep_for_run(vault: Vault, work: UnitOfWork, workspace_id: str, run_id: str, provided: Mapping[str, str]) -> None:
-    """Keeps the values that came with a run, encrypted, until `forget_run`.
-
-    Raises:
-        InvalidRequestError: A name or a value is not one.
-    """
-    for name, value in sorted(provided.items()):
-        sealed = vault.seal(work, workspace_id, check_value(value), _place("run", run_id, check_name(name), 1))
-        row = SealedRunSecret(name, sealed.data_key_id, sealed.nonce, sealed.ciphertext)
-        RunSecretRepository(work).add(workspace_id, run_id, row)
-
-
-def read_for_run(vault: Vault, work: UnitOfWork, workspace_id: str, run_id: str) -> dict[str, str]:
-    """The values that came with a run."""
-    return {
-        row.name: vault.unseal(
-            work, workspace_id, Sealed(row.data_key_id, row.nonce, row.ciphertext), _place("run", run_id, row.name, 1)
-        ).decode()
-        for row in RunSecretRepository(work).all(workspace_id, run_id)
-    }
-
-
-def forget_run(work: UnitOfWork, workspace_id: str, run_id: str) -> None:
-    """Removes what came with a run; called in the transaction that makes the run terminal."""
-    RunSecretRepository(work).forget(workspace_id, run_id)
+    return Resolution(values, scopes, versions, tuple(missing))
 
 
 def _open(vault: Vault, work: UnitOfWork, workspace_id: str, secret: SealedSecret) -> str:

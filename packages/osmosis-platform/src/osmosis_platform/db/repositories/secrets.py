@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.listing import Listing
 from osmosis_platform.db.tables.identity import users
+from osmosis_platform.db.tables.jobs import jobs
 from osmosis_platform.db.tables.secrets import run_secrets, secrets
 from osmosis_platform.ids import new_id
 
@@ -150,6 +151,25 @@ class RunSecretRepository:
         """Removes every value of a run, for good."""
         mine = (run_secrets.c.workspace_id == workspace_id, run_secrets.c.run_id == run_id)
         return self._work.execute(run_secrets.delete().where(*mine)).rowcount
+
+
+class RunSecretSweep:
+    """Values of runs whose end was never written, whosever they are."""
+
+    GLOBAL = "the sweep looks after every workspace"
+
+    def __init__(self, work: UnitOfWork) -> None:
+        self._work = work
+
+    def drop_orphans(self, before: datetime) -> int:
+        """Removes values older than a moment that no open job is for; how many."""
+        is_open = sa.exists().where(
+            jobs.c.subject_id == run_secrets.c.run_id,
+            jobs.c.workspace_id == run_secrets.c.workspace_id,
+            jobs.c.status.in_(["queued", "running"]),
+        )
+        statement = run_secrets.delete().where(run_secrets.c.created_at < before, ~is_open)
+        return self._work.execute(statement).rowcount
 
 
 _SEALED = [secrets.c[name] for name in SealedSecret.__dataclass_fields__]

@@ -1,4 +1,4 @@
-"""Creating requests that carried an `Idempotency-Key`: whether they run, were carried out, and what they answered, sealed."""
+"""Creating requests that carried an `Idempotency-Key`: whether they run, were carried out, and their answer, sealed."""
 
 from __future__ import annotations
 

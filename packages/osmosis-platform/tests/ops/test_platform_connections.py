@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -142,3 +144,13 @@ def test_requests_are_not_queued_without_end(port):
     answer = sent(port, (BEGIN + b"Content-Length: 0\r\n\r\n") * 5000)
     assert answer.count(b"HTTP/1.1 200") < 200
     assert alive(port)
+
+
+def test_a_server_may_open_as_many_files_as_the_machine_permits():
+    program = (
+        "import resource; from osmosis_platform.ops.processes import allow_many_files\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (128, 4096)); allow_many_files()\n"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "(4096, 4096)"

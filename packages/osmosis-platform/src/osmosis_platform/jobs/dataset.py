@@ -175,11 +175,13 @@ def _answers(context: JobContext, child: subprocess.Popen[bytes], deadline: floa
     """What the child says, line by line, while nobody cancels the job."""
     assert child.stdout is not None
     file, rest = child.stdout.fileno(), b""
+    poll = select.poll()  # select() takes no descriptor over 1,023
+    poll.register(file, select.POLLIN)
     while True:
         context.check()
         if time.monotonic() > deadline or len(rest) > _LINE_BYTES:
             raise _refused(context, *_SIGNALS[signal.SIGXCPU])
-        if not select.select([file], [], [], 0.25)[0]:
+        if not poll.poll(250):
             continue
         chunk = os.read(file, 1 << 16)
         if not chunk:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import resource
 import signal
 import socket
 import sys
@@ -23,6 +24,7 @@ from osmosis_platform.settings import Settings
 log = structlog.get_logger(__name__)
 
 _GRACE_S = 10
+_FILES = 65_536
 _PR_SET_PDEATHSIG = 1
 
 
@@ -30,6 +32,14 @@ def die_with_parent() -> None:
     """Lets the kernel end this process when its supervisor is gone, even by kill -9 (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def allow_many_files() -> None:
+    """Lets this process open as many files as the machine permits: each idle client of many is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class _Server(uvicorn.Server):
@@ -61,6 +71,7 @@ def serve(settings: Settings, sock: socket.socket, started: Callable[[], None], 
         started: Called once requests are answered.
         with_worker: Also run a worker, in a thread (`--single-process`).
     """
+    allow_many_files()
     configure_traces(settings, "api")
     services = open_services(settings)
     config = uvicorn.Config(

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "usage": ("usage", "command", "Show what workspaces used and what it cost."),
     "token": ("tokens", "token", "Create, list and revoke access tokens."),
     "keys": ("keys", "keys", "Rotate the key that encrypts secrets."),
+    "audit": ("audit", "audit", "Verify the log of who did what."),
     "backup": ("backup", "command", "Write everything into one file, while the platform runs."),
     "restore": ("backup", "restore_command", "Bring a backup back into an empty data directory."),
     "migrate": ("migrate", "command", "Bring the database to this version's schema."),

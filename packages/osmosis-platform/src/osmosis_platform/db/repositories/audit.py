@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.tables.audit import audit_entries
+from osmosis_platform.db.tables.identity import workspaces
 from osmosis_platform.domain.actor import Actor
 
 PLATFORM_CHAIN = "platform"
@@ -40,6 +41,12 @@ class AuditEntry:
     request_id: str | None
     previous_hash: str
     hash: str
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the hash is that of the fields."""
+        values = {name: getattr(self, name) for name in AuditEntry.__dataclass_fields__ if name != "hash"}
+        return self.hash == _hash(values)
 
 
 class AuditRepository:
@@ -119,8 +126,7 @@ class AuditRepository:
         """
         previous, expected = FIRST, 1
         for entry in self.walk(workspace_id):
-            values = {name: getattr(entry, name) for name in AuditEntry.__dataclass_fields__ if name != "hash"}
-            if entry.seq != expected or entry.previous_hash != previous or entry.hash != _hash(values):
+            if entry.seq != expected or entry.previous_hash != previous or not entry.is_unchanged:
                 return expected
             previous, expected = entry.hash, expected + 1
         return None
@@ -141,6 +147,25 @@ class AuditRepository:
         seq, previous = self.head(None if chain == PLATFORM_CHAIN else chain)
         row = {**values, "seq": seq + 1, "previous_hash": previous}
         self._work.execute(audit_entries.insert().values(**row, hash=_hash(row)))
+
+
+class AuditIndex:
+    """Which chains there are, whosever they are."""
+
+    GLOBAL = "an administrator verifies every chain"
+
+    def __init__(self, work: UnitOfWork) -> None:
+        self._work = work
+
+    def chains(self) -> list[tuple[str, str | None]]:
+        """Every chain and the name of its workspace, deleted ones too; None for the platform's."""
+        query = (
+            sa.select(audit_entries.c.chain, workspaces.c.name)
+            .distinct()
+            .select_from(audit_entries.outerjoin(workspaces, workspaces.c.id == audit_entries.c.chain))
+            .order_by(audit_entries.c.chain)
+        )
+        return [(chain, name) for chain, name in self._work.execute(query)]
 
 
 def _hash(values: Mapping[str, Any]) -> str:

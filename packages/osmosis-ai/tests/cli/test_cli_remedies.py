@@ -1,5 +1,6 @@
 """What a newcomer meets first: each error names the thing, the place and the remedy, and nothing that is secret."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,50 @@ def test_a_fault_of_the_platform_is_told_with_the_id_under_which_its_log_has_it(
         other = osmosis("--json", "--workspace", "lab", "dataset", "list", cwd=tmp_path, env=env).error
     assert error["message"] == "The platform failed. (request rq_1)"
     assert other["message"] == "No."
+
+
+@pytest.mark.parametrize(
+    ("command", "routes"),
+    [
+        (
+            ("model", "info", "m"),
+            {
+                "GET /api/cli/models/m": {
+                    "id": "l", "model_name": "m'; rm -rf ~; '", "base_model": "b", "deployment_status": "active",
+                    "inference_model": "b:m'; rm -rf ~; '", "created_at": "2026-11-01T10:00:00Z",
+                }
+            },
+        ),
+        (("dataset", "info", "d"), {"GET /api/cli/datasets/d": {"id": "d", "file_name": "d; rm -rf ~", "status": "error"}}),
+        (
+            ("train", "info", "t"),
+            {
+                "GET /api/cli/training-runs/t": {"training_run": {"id": "t", "name": "t", "status": "finished"}},
+                "GET /api/cli/training-runs/t/checkpoints": {
+                    "checkpoints": [{"id": "c", "checkpoint_name": "c; rm -rf ~", "checkpoint_step": 1}]
+                },
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_commands_to_copy_hold_names_of_others_as_one_word(tmp_path: Path, command: tuple[str, ...], routes: dict):
+    with StubApi(routes) as stub:
+        env = environment(tmp_path, **stub.environment())
+        done = osmosis("--plain", "--workspace", "lab", *command, cwd=tmp_path, env=env)
+    assert done.status == 0, done.stderr
+    commands = [line.partition("osmosis ")[2] for line in done.stdout.splitlines() if "osmosis " in line]
+    assert commands
+    for line in commands:
+        assert "rm" not in shlex.split(line)
+    curl = done.stdout.partition("curl")[2].partition("\n\n")[0]
+    assert "rm" not in shlex.split(curl)
+
+
+def test_tables_stay_straight_in_a_locale_that_has_no_wide_characters(tmp_path: Path):
+    dataset = {"id": "d", "file_name": "数学", "status": "uploaded", "creator_name": "ada"}
+    with StubApi({"GET /api/cli/datasets/d": dataset}) as stub:
+        env = environment(tmp_path, **stub.environment(), LANG="C", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+        done = osmosis("--workspace", "lab", "dataset", "info", "d", cwd=tmp_path, env=env)
+    rows = [line for line in done.stdout.splitlines() if line.startswith("|")]
+    assert "????" in done.stdout
+    assert len({len(row) for row in rows}) == 1

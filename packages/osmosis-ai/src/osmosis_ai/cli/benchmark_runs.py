@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +115,7 @@ def show_run(invocation: Invocation, name: str) -> DetailResult:
     }
     shown = record["name"] or record["id"]
     hints = [f"View: {record['platform_url']}"] if record.get("platform_url") else []
-    hints.append(f"Outputs: osmosis benchmark runs download {shown}")
+    hints.append(f"Outputs: osmosis benchmark runs download {shlex.quote(shown)}")
     blocks = [
         Fields(_head(record, internal=detail.flag("is_internal_user"))),
         _configuration(detail),

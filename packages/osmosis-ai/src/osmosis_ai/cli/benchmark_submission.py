@@ -5,6 +5,7 @@ Owns: its summary and its request. The config's rules are the workspace room's, 
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -180,7 +181,7 @@ def _result(answer: dict[str, Any], config: BenchmarkConfig, resource: dict[str,
         next_steps=[
             f"Status: {reply.text('status')}",
             f"Benchmark: {config.benchmark}",
-            f"Look at it: osmosis benchmark runs info {name}",
+            f"Look at it: osmosis benchmark runs info {shlex.quote(name)}",
             *([f"View: {url}"] if url else []),
         ],
         next_steps_structured=[

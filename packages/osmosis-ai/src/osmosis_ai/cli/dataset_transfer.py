@@ -5,6 +5,7 @@ How bytes travel is the client room's `transfer`; what a dataset file must hold 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ def upload_dataset(invocation: Invocation, file: str, *, overwrite: bool, yes: b
         record = _send(client, checked, output, overwrite=overwrite)
     url = record.get("platform_url")
     name = record["file_name"]
-    step = f"at: {url}" if url else f"with: osmosis dataset info {name}"
+    step = f"at: {url}" if url else f"with: osmosis dataset info {shlex.quote(name)}"
     return OperationResult(
         operation="dataset.upload",
         resource={**record, **scope.extras()},
@@ -247,10 +248,12 @@ def _require_ready(record: dict[str, Any]) -> None:
         return
     if status in WAITING_STATUSES:
         raise ValidationError(
-            f"Dataset {name} is still being processed (status: {status}). Look again: osmosis dataset info {name}"
+            f"Dataset {name} is still being processed (status: {status}). Look again: osmosis dataset info"
+            f" {shlex.quote(name)}"
         )
     raise ValidationError(
-        f"Dataset {name} has no file to download (status: {status or 'unknown'}). See why: osmosis dataset logs {name}"
+        f"Dataset {name} has no file to download (status: {status or 'unknown'}). See why: osmosis dataset logs"
+        f" {shlex.quote(name)}"
     )
 
 

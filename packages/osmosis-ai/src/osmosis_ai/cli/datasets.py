@@ -6,6 +6,7 @@ Owns the record's keys. Uploading and downloading are `dataset_transfer`'s.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +94,9 @@ def show_dataset(invocation: Invocation, name: str) -> DetailResult:
     if record["creator_name"]:
         rows.append(("Uploaded By", record["creator_name"]))
     hints = [f"View: {record['platform_url']}"] if "platform_url" in record else []
-    hints += [f"See why: osmosis dataset logs {record['file_name']}"] if record["status"] == "error" else []
+    hints += (
+        [f"See why: osmosis dataset logs {shlex.quote(record['file_name'])}"] if record["status"] == "error" else []
+    )
     return DetailResult({**record, **scope.extras()}, [Fields(rows)], title="Dataset", hints=hints)
 
 
@@ -123,7 +126,7 @@ def preview_dataset(invocation: Invocation, name: str, wanted: int) -> DetailRes
         data["message"] = _NO_PREVIEW
         fields += [("Status", status_word(record["status"])), ("Preview", _NO_PREVIEW)]
         if record["status"] in WAITING_STATUSES:
-            hints = [f"It is not processed yet. Look again: osmosis dataset info {record['file_name']}"]
+            hints = [f"It is not processed yet. Look again: osmosis dataset info {shlex.quote(record['file_name'])}"]
     elif isinstance(shown, list):
         total = record["row_count"]
         fields.append(("Rows", f"{returned:,} of {total:,}" if total is not None else plural(returned, "row")))

@@ -352,7 +352,7 @@ def retry_eval(invocation: Invocation, name: str, *, yes: bool, secrets_file: st
             **scope.extras(),
         },
         message=f'Retry of evaluation run "{shown}" is submitted: {what}.',
-        next_steps=[f"Watch it: osmosis eval info {shown} --watch", *([f"View: {url}"] if url else [])],
+        next_steps=[f"Watch it: osmosis eval info {shlex.quote(shown)} --watch", *([f"View: {url}"] if url else [])],
     )
 
 

@@ -6,6 +6,7 @@ Owns the records' keys. The keys of a deployment are absent where the account ha
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -226,7 +227,7 @@ def _show_lora(model: Record, scope: Scope) -> DetailResult:
             rows += [("Deployed By", record["deployed_by"])] if record["deployed_by"] else []
         blocks.append(Fields(rows, title="Deployment"))
         verb = "undeploy" if active else "deploy"
-        hints.append(f"{verb.capitalize()} with: osmosis model {verb} {record['model_name']}")
+        hints.append(f"{verb.capitalize()} with: osmosis model {verb} {shlex.quote(record['model_name'])}")
         hints += _inference_lines(record["inference_model"], url) if active else []
     hints = [*([f"View: {url}"] if url else []), *hints]
     data = {"lora_model": record, "platform_url": url, **scope.extras()}
@@ -289,7 +290,7 @@ def change_deployment(invocation: Invocation, name: str, action: Literal["deploy
             **scope.extras(),
         },
         message=f"LoRA model {action}ed: {called}",
-        next_steps=[f"Check status with: osmosis model info {called}"],
+        next_steps=[f"Check status with: osmosis model info {shlex.quote(called)}"],
         next_steps_structured=[{"action": "model_info", "name": called}],
     )
 
@@ -298,7 +299,10 @@ def _inference_lines(model: str | None, platform_url: str | None) -> list[str]:
     """How to call a deployed model, as a command to copy."""
     if not model:
         return []
+    import json
+
     base = (os.environ.get("OSMOSIS_INFERENCE_URL") or _INFERENCE_URL).rstrip("/")
+    in_quotes = json.dumps(model, ensure_ascii=False).replace("'", "'\\''")  # within the single quotes of a shell
     lines = [
         "",
         "Your model is deployed and serving. Send requests to the OpenAI-compatible chat completions endpoint:",
@@ -306,7 +310,7 @@ def _inference_lines(model: str | None, platform_url: str | None) -> list[str]:
         '  -H "Authorization: Bearer $OSMOSIS_API_KEY" \\',
         '  -H "Content-Type: application/json" \\',
         "  -d '{",
-        f'    "model": "{model}",',
+        f'    "model": {in_quotes},',
         '    "messages": [{"role": "user", "content": "Hello!"}]',
         "  }'",
     ]

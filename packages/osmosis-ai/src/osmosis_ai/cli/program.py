@@ -171,7 +171,10 @@ def _prepare_streams() -> None:
         if not isinstance(error, UnicodeEncodeError):
             raise error
         bad = error.object[error.start : error.end]
-        return "".join(_ASCII.get(character, "?") for character in bad), error.end
+        from unicodedata import east_asian_width  # a wide character keeps its two columns in a table
+
+        marks = ("??" if east_asian_width(character) in "WF" else "?" for character in bad)
+        return "".join(_ASCII.get(character, mark) for character, mark in zip(bad, marks, strict=True)), error.end
 
     codecs.register_error("osmosis", near_spelling)
     for name in ("stdout", "stderr"):

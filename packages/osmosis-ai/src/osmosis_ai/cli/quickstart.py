@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -220,7 +221,7 @@ def _tell(output: Output, client: PlatformClient, ready: _Ready, intent: Intent,
         "intent": intent,
         "platform_url": client.platform_url,
     }
-    steps = [f"cd {ready.directory}"]
+    steps = [f"cd {shlex.quote(str(ready.directory))}"]
     if intent == "explore":
         return OperationResult(
             operation="quickstart", resource=resource, message="Ready.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any, Literal
 
 from osmosis_ai.cli.results import OperationResult
@@ -80,8 +81,8 @@ def _find(client: PlatformClient, name: str, kinds: tuple[RunKind, ...], base: P
         return {"kind": kind, "id": run.text("id"), "name": run.maybe_text("name") or name, "platform_url": url}
     if "eval" in kinds and name not in ("", ".", "..") and (base / ".osmosis/evals" / name / "manifest.json").is_file():
         raise NotFoundError(
-            f"The run {name} lies here and is not on the platform. Read it: osmosis eval view {name}\n"
-            f"Publish it: osmosis eval upload {name}"
+            f"The run {name} lies here and is not on the platform. Read it: osmosis eval view {shlex.quote(name)}\n"
+            f"Publish it: osmosis eval upload {shlex.quote(name)}"
         )
     if len(unserved) == len(kinds):
         raise unserved[0]
@@ -94,4 +95,4 @@ def _words(kinds: tuple[RunKind, ...]) -> list[str]:
 
 
 def _info(kind: RunKind, name: str) -> str:
-    return f"osmosis {_words((kind,))[0]} info {name}"
+    return f"osmosis {_words((kind,))[0]} info {shlex.quote(name)}"

@@ -5,6 +5,7 @@ Owns: the order in which things are checked, told and asked: scope, config, impo
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -378,7 +379,7 @@ def _result(kind: _Kind, answer: dict[str, Any], config: Config, resource: dict[
         },
         message=f"{kind.noun.capitalize()} submitted: {name}",
         next_steps=[
-            f"Status: {reply.text('status')} (osmosis {kind.group} info {name} --watch follows it)",
+            f"Status: {reply.text('status')} (osmosis {kind.group} info {shlex.quote(name)} --watch follows it)",
             f"Rollout: {config.rollout}",
             f"Model: {config.model_path}",
             f"Dataset: {config.dataset}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -206,7 +207,8 @@ class _Look:
         if url := self.record.get("platform_url"):
             hints.append(f"View: {url}")
         if self.checkpoints:
-            hints.append(f"Deploy: osmosis model deploy {self.checkpoints[-1]['checkpoint_name']}")
+            latest = self.checkpoints[-1]
+            hints.append(f"Deploy: osmosis model deploy {shlex.quote(latest['checkpoint_name'] or latest['id'])}")
         return hints
 
 

@@ -85,11 +85,9 @@ class Chromium:
             }
             self.call("Input.dispatchKeyEvent", type=kind, **key)
 
-    def click(self, label):
+    def click(self, label, *, among="button, a"):
         """Clicks a button or link with the mouse, found by its words."""
-        find = (
-            f"[...document.querySelectorAll('button, a')].find(one => one.textContent.trim() === {json.dumps(label)})"
-        )
+        find = f"[...document.querySelectorAll({json.dumps(among)})].find(one => one.textContent.trim() === {json.dumps(label)})"
         self.wait(f"!!{find}")
         at = self.run(
             f"(() => {{ const one = {find}; one.scrollIntoView({{block: 'center', behavior: 'instant'}});"

@@ -26,7 +26,11 @@ def link(tmp_path):
         "--port",
         "0",
     ]
-    environ = os.environ | {"HOME": str(tmp_path), "OSMOSIS_PLATFORM_WORKERS": "0"}
+    environ = os.environ | {
+        "HOME": str(tmp_path),
+        "OSMOSIS_PLATFORM_WORKERS": "0",
+        "OSMOSIS_PLATFORM_ALLOW_PRIVATE_REMOTES": "1",
+    }
     with (tmp_path / "out").open("w+") as out, (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(command, env=environ, stdout=out, stderr=log)
         try:
@@ -63,8 +67,20 @@ def test_from_the_printed_link_to_a_device_that_is_signed_in(link, tmp_path):
         browser.click("Sign in")
         browser.wait_for("Ada's laptop")
         assert begun["user_code"] in browser.text()
+        browser.click("Approve")  # the browser asks to tick the box first
+        browser.run("document.querySelector('[name=compared]').click()")
         browser.click("Approve")
         browser.wait_for("The device is signed in")
+
+        browser.call("Emulation.setScriptExecutionDisabled", value=True)  # pages are for browsers without scripts, too
+        browser.open(f"{base}/difference/integrations/git/connect")
+        browser.type("url", "git@localhost:team/app.git")
+        browser.click("Connect")
+        browser.wait_for("ssh-ed25519")
+        browser.run("document.querySelector('.confirm summary').scrollIntoView()")
+        browser.click("Disconnect", among="summary")
+        browser.click("Disconnect it")
+        browser.wait_for("Hosted by this platform")
         assert browser.problems == []
     granted = httpx.post(f"{base}/api/cli/device/token", json={"device_code": begun["device_code"]})
     assert granted.status_code == 200

@@ -18,7 +18,7 @@ from osmosis_platform.identity.sessions import open_session
 from osmosis_platform.identity.tokens import actor_of, issue_token
 from osmosis_platform.secrets.keeping import set_secret
 
-COUNT = 120
+COUNT = 101
 
 
 @pytest.fixture

@@ -89,7 +89,9 @@ async def show_sign_in(request: Request, services: ServicesDep, visitor: Visitor
     if visitor is not None:
         return go_to(target)
     facts = await _sign_in_facts(request, services, target)
-    return page(request, "sign_in", signed_out="signed-out" in request.query_params, **facts)
+    left = "signed-out" in request.query_params
+    is_over = not left and SESSION_COOKIE in request.cookies  # it ended, or was ended from elsewhere
+    return page(request, "sign_in", signed_out=left, is_over=is_over, **facts)
 
 
 @router.post("/sign-in", dependencies=[open_to_all("signing in")])

@@ -20,6 +20,7 @@ from osmosis_platform.errors import MissingError
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Undefined
+    from markupsafe import Markup
 
 _WEB = Path(__file__).parents[2] / "web"
 _CELL = 300
@@ -113,6 +114,7 @@ def _environment() -> Environment:
         "asset": _address,
         "cell": _cell,
         "shell": shlex.quote,
+        "said": _said,
     }
     return environment
 
@@ -153,6 +155,17 @@ def _ago(moment: datetime, now: datetime, zone: str) -> str:
             return f"{text} ago" if seconds >= 0 else f"in {text}"
     there = moment.astimezone(ZoneInfo(zone))
     return f"{there.day} {there:%b %Y}"
+
+
+def _said(message: str) -> Markup:
+    """A message, with what stands in backticks as code."""
+    from markupsafe import Markup, escape
+
+    parts = message.split("`")
+    if len(parts) % 2 == 0:
+        return escape(message)
+    marked = (Markup("<code>{}</code>").format(part) if odd % 2 else escape(part) for odd, part in enumerate(parts))
+    return Markup("").join(marked)
 
 
 def _cell(value: Any) -> str:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
+from starlette.routing import Route
 
 from osmosis_platform.api import envelope
 from osmosis_platform.api.github_names import GithubNames
@@ -14,6 +15,7 @@ from osmosis_platform.api.idempotency import take_keys
 from osmosis_platform.api.metrics import Metrics
 from osmosis_platform.api.pages import errors as pages
 from osmosis_platform.api.requests import RequestFrame
+from osmosis_platform.api.route_index import RouteIndex
 from osmosis_platform.api.scope import show_actions
 from osmosis_platform.api.segments import KeepEncodedSlashes
 from osmosis_platform.api.versions import VersionNegotiation
@@ -71,11 +73,16 @@ def create_app(services: Services) -> FastAPI:
     app.state.metrics = Metrics()
     envelope.install(app)
     pages.install(app)
+    index = RouteIndex()
+    app.router.routes.append(index)
     for name in ROUTERS:
         router: APIRouter = importlib.import_module(name).router
         show_actions(router)
         take_keys(router)
+        before = len(app.router.routes)
         app.include_router(router)
+        paths = [route.path for route in router.routes if isinstance(route, Route)]
+        index.add(paths, app.router.routes[before:])
     # Last: a workspace's name is the first segment of its pages.
     app.include_router(importlib.import_module("osmosis_platform.api.pages.router").router)
     app.add_middleware(KeepEncodedSlashes)

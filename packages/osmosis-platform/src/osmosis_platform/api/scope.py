@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import structlog
-from fastapi import APIRouter, Depends, Header, Path, Request
+from fastapi import APIRouter, Depends, Path, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
@@ -299,6 +299,13 @@ class Declared:
     open_because: str | None = None
 
 
+# Read as they come, since a header that is sent twice is a fault of its own; `show_actions` tells OpenAPI of them.
+_SCOPE_HEADERS = {
+    "x-osmosis-git": "owner/repo of the connected repository.",
+    "x-osmosis-workspace": "Name of the workspace.",
+}
+
+
 class _Acting(Declared):
     """One dependency for who asks, where, and whether they may: a chain of them costs a third of a list page."""
 
@@ -307,13 +314,8 @@ class _Acting(Declared):
 
 
 class _InHeader(_Acting):
-    async def __call__(
-        self,
-        request: Request,
-        x_osmosis_git: Annotated[str | None, Header(description="owner/repo of the connected repository.")] = None,
-        x_osmosis_workspace: Annotated[str | None, Header(description="Name of the workspace.")] = None,
-    ) -> WorkspaceScope:
-        git, names = (request.headers.getlist(name) for name in ("x-osmosis-git", "x-osmosis-workspace"))
+    async def __call__(self, request: Request) -> WorkspaceScope:
+        git, names = (request.headers.getlist(name) for name in _SCOPE_HEADERS)
         scope = await _asked(
             request, _credential_of(request), lambda work, actor: scope_of_headers(work, actor, git, names)
         )
@@ -389,5 +391,13 @@ def show_actions(router: APIRouter) -> None:
     for route in router.routes:
         said = declared(route) if isinstance(route, APIRoute) else None
         if isinstance(route, APIRoute) and said is not None:
-            facts = {"x-osmosis-action": str(said.action)} if said.action else {"x-osmosis-open": said.open_because}
+            facts: dict[str, Any] = {"x-osmosis-action": str(said.action)} if said.action else {}
+            if said.open_because:
+                facts["x-osmosis-open"] = said.open_because
+            if isinstance(said, _InHeader):
+                facts["parameters"] = [_shown_header(name, text) for name, text in _SCOPE_HEADERS.items()]
             route.openapi_extra = {**(route.openapi_extra or {}), **facts}
+
+
+def _shown_header(name: str, description: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "description": description, "schema": {"type": "string"}}

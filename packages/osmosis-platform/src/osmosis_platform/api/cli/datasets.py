@@ -9,12 +9,12 @@ from pydantic import BaseModel, Field
 
 from osmosis_platform.api import datasets
 from osmosis_platform.api.cli.logs import Cursor, LineDirection, LineLimit, LogEntries, log_page
-from osmosis_platform.api.paging import MAX_LIMIT, Limit, Offset, page
+from osmosis_platform.api.paging import MAX_LIMIT, Limit, Offset, answer, page
 from osmosis_platform.api.scope import ServicesDep, WorkspaceScope, allowed
 from osmosis_platform.api.segments import Segment
 from osmosis_platform.blobs.store import MAX_PARTS
 from osmosis_platform.clock import wire_time
-from osmosis_platform.db.repositories.datasets import Dataset, DatasetRepository
+from osmosis_platform.db.repositories.datasets import Dataset, DatasetRepository, ListedDataset
 from osmosis_platform.domain.dataset import Format
 from osmosis_platform.domain.permissions import Action
 from osmosis_platform.services import Services
@@ -89,18 +89,19 @@ class Download(BaseModel):
     file_name: str
 
 
-@router.get("")
+@router.get("", response_model=DatasetPage)
 async def list_datasets(
     scope: Annotated[WorkspaceScope, allowed(Action.DATASETS_READ)],
     services: ServicesDep,
     limit: Limit = MAX_LIMIT,
     offset: Offset = 0,
-) -> DatasetPage:
+) -> Response:
     """Datasets, newest first."""
     items, total = await services.database.reading(
         lambda work: DatasetRepository(work).page(scope.workspace_id, limit=limit, offset=offset)
     )
-    return DatasetPage(**page("datasets", [item_of(services, scope, one) for one in items], total, offset))
+    place = pages_of(services, scope)
+    return answer(page("datasets", [facts_of(one, place, None) for one in items], total, offset))
 
 
 @router.post("", status_code=201)
@@ -116,7 +117,7 @@ async def begin_dataset(
         size_bytes=body.file_size,
         overwrite_id=body.overwrite_dataset_id,
     )
-    return DatasetBegun(**item_of(services, scope, dataset).model_dump(), upload=upload.wire())
+    return DatasetBegun(**facts_of(dataset, pages_of(services, scope), None), upload=upload.wire())
 
 
 @router.get("/{dataset}")
@@ -174,21 +175,32 @@ async def dataset_logs(
 
 def item_of(services: Services, scope: WorkspaceScope, dataset: Dataset) -> DatasetItem:
     """A dataset on the wire."""
+    return DatasetItem(**facts_of(dataset, pages_of(services, scope), dataset.preview))
+
+
+def pages_of(services: Services, scope: WorkspaceScope) -> str:
+    """Where the pages of the workspace's datasets are."""
+    return f"{services.settings.base_url}/{scope.workspace_name}/datasets"
+
+
+def facts_of(dataset: ListedDataset, pages: str, preview: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """The fields of `DatasetItem`."""
     served = dataset.file_format is not None and dataset.file_size_bytes is not None
-    return DatasetItem(
-        id=dataset.id,
-        file_name=dataset.name,
-        file_size=(dataset.file_size_bytes or 0) if served else dataset.original_size_bytes,
-        status=dataset.status,
-        file_format=dataset.file_format if served else dataset.original_format,
-        original_file_format=dataset.original_format,
-        original_file_size=dataset.original_size_bytes,
-        row_count=dataset.row_count,
-        creator_name=dataset.creator_name,
-        created_at=wire_time(dataset.created_at),
-        updated_at=wire_time(dataset.updated_at),
-        platform_url=f"{services.settings.base_url}/{scope.workspace_name}/datasets/{dataset.id}",
-        data_preview=dataset.preview,
-        error_code=dataset.error_code,
-        error_message=dataset.error_message,
-    )
+    return {
+        "id": dataset.id,
+        "file_name": dataset.name,
+        "file_size": (dataset.file_size_bytes or 0) if served else dataset.original_size_bytes,
+        "status": dataset.status,
+        "file_format": dataset.file_format if served else dataset.original_format,
+        "original_file_format": dataset.original_format,
+        "original_file_size": dataset.original_size_bytes,
+        "row_count": dataset.row_count,
+        "creator_name": dataset.creator_name,
+        "created_at": wire_time(dataset.created_at),
+        "updated_at": wire_time(dataset.updated_at),
+        "platform_url": f"{pages}/{dataset.id}",
+        "is_internal_user": False,
+        "data_preview": preview,
+        "error_code": dataset.error_code,
+        "error_message": dataset.error_message,
+    }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel
 
-from osmosis_platform.api.paging import MAX_LIMIT, Limit, Offset, page
+from osmosis_platform.api.paging import MAX_LIMIT, Limit, Offset, answer, page
 from osmosis_platform.api.scope import ServicesDep, WorkspaceScope, allowed
 from osmosis_platform.clock import wire_time
 from osmosis_platform.db.database import UnitOfWork
@@ -42,19 +42,19 @@ class RolloutPage(BaseModel):
     next_offset: int | None
 
 
-@router.get("/rollouts")
+@router.get("/rollouts", response_model=RolloutPage)
 async def list_rollouts(
     scope: Annotated[WorkspaceScope, allowed(Action.ROLLOUTS_READ)],
     services: ServicesDep,
     branch: Branch = None,
     limit: Limit = MAX_LIMIT,
     offset: Offset = 0,
-) -> RolloutPage:
+) -> Response:
     """The rollouts of the branch's newest synced commit, by name."""
     items, total = await services.database.reading(
         lambda work: find_rollouts(work, scope.workspace_id, branch, limit=limit, offset=offset)
     )
-    return RolloutPage(**page("rollouts", [item_of(one) for one in items], total, offset))
+    return answer(page("rollouts", [facts_of(one) for one in items], total, offset))
 
 
 def find_rollouts(
@@ -76,14 +76,14 @@ def find_rollouts(
     return RolloutRepository(work).page(workspace_id, repository.id, wanted, limit=limit, offset=offset)
 
 
-def item_of(rollout: Rollout) -> RolloutItem:
-    """A rollout on the wire."""
-    return RolloutItem(
-        id=rollout.id,
-        name=rollout.name,
-        description=rollout.description,
-        repo_full_name=rollout.repo_full_name,
-        last_synced_at=wire_time(rollout.last_synced_at),
-        last_synced_commit_sha=rollout.commit_sha,
-        created_at=wire_time(rollout.created_at),
-    )
+def facts_of(rollout: Rollout) -> dict[str, Any]:
+    """The fields of `RolloutItem`."""
+    return {
+        "id": rollout.id,
+        "name": rollout.name,
+        "description": rollout.description,
+        "repo_full_name": rollout.repo_full_name,
+        "last_synced_at": wire_time(rollout.last_synced_at),
+        "last_synced_commit_sha": rollout.commit_sha,
+        "created_at": wire_time(rollout.created_at),
+    }

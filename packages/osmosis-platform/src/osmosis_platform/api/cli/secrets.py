@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from osmosis_platform.api.paging import MAX_LIMIT, Limit, Offset, page
+from osmosis_platform.api.paging import MAX_LIMIT, Limit, Offset, answer, page
 from osmosis_platform.api.scope import ServicesDep, WorkspaceScope, allowed
 from osmosis_platform.clock import wire_time
 from osmosis_platform.db.database import UnitOfWork
@@ -120,18 +120,18 @@ async def remove(services: Services, scope: WorkspaceScope, body: SecretToDelete
     )
 
 
-@router.get("")
+@router.get("", response_model=SecretPage)
 async def list_secrets(
     scope_: Annotated[WorkspaceScope, allowed(Action.SECRETS_READ)],
     services: ServicesDep,
     scope: ListScope = "all",
     limit: Limit = MAX_LIMIT,
     offset: Offset = 0,
-) -> SecretPage:
+) -> Response:
     """Names, by name: the workspace's and your own."""
     items, total = await read_page(services, scope_, scope, limit, offset)
     url = page_url(services, scope_)
-    return SecretPage(**page("environment_secrets", items, total, offset, platform_url=url))
+    return answer(page("environment_secrets", items, total, offset, platform_url=url))
 
 
 @router.post("")

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from osmosis_platform.api import datasets
-from osmosis_platform.api.cli.datasets import DatasetItem, item_of
-from osmosis_platform.api.paging import MAX_LIMIT, Limit, Offset, page
+from osmosis_platform.api.cli.datasets import DatasetItem, facts_of, pages_of
+from osmosis_platform.api.paging import MAX_LIMIT, Limit, Offset, answer, page
 from osmosis_platform.api.scope import ServicesDep, WorkspaceScope, allowed_here
 from osmosis_platform.api.segments import Segment
 from osmosis_platform.clock import wire_time
-from osmosis_platform.db.repositories.datasets import Dataset, DatasetRepository
+from osmosis_platform.db.repositories.datasets import Dataset, DatasetRepository, ListedDataset
 from osmosis_platform.domain.permissions import Action
 from osmosis_platform.services import Services
 
@@ -66,20 +66,20 @@ class UploadState(BaseModel):
     uploaded_parts: list[int]
 
 
-@router.get("")
+@router.get("", response_model=WorkspaceDatasetPage)
 async def list_workspace_datasets(
     scope: Annotated[WorkspaceScope, allowed_here(Action.DATASETS_READ)],
     services: ServicesDep,
     deleted: Annotated[bool, Query(description="The deleted ones instead, latest first.")] = False,
     limit: Limit = MAX_LIMIT,
     offset: Offset = 0,
-) -> WorkspaceDatasetPage:
+) -> Response:
     """Datasets, newest first."""
     items, total = await services.database.reading(
         lambda work: DatasetRepository(work).page(scope.workspace_id, limit=limit, offset=offset, deleted=deleted)
     )
-    listed = [_item(services, scope, one) for one in items]
-    return WorkspaceDatasetPage(**page("datasets", listed, total, offset))
+    place = pages_of(services, scope)
+    return answer(page("datasets", [_facts(one, place, None) for one in items], total, offset))
 
 
 @router.get("/{dataset}")
@@ -143,9 +143,13 @@ async def dataset_upload(
 
 
 def _item(services: Services, scope: WorkspaceScope, dataset: Dataset) -> WorkspaceDataset:
-    return WorkspaceDataset(
-        **item_of(services, scope, dataset).model_dump(),
-        replaces_id=dataset.replaces_id,
-        deleted_at=wire_time(dataset.deleted_at),
-        deleted_by=dataset.deleted_by,
-    )
+    return WorkspaceDataset(**_facts(dataset, pages_of(services, scope), dataset.preview))
+
+
+def _facts(dataset: ListedDataset, pages: str, preview: list[dict[str, Any]] | None) -> dict[str, Any]:
+    return {
+        **facts_of(dataset, pages, preview),
+        "replaces_id": dataset.replaces_id,
+        "deleted_at": wire_time(dataset.deleted_at),
+        "deleted_by": dataset.deleted_by,
+    }

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from osmosis_platform.api.paging import Limit, Offset, page
+from osmosis_platform.api.paging import Limit, Offset, answer, page
 from osmosis_platform.api.scope import ServicesDep, WorkspaceScope, allowed_here
 from osmosis_platform.clock import wire_time
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.audit import AuditRepository
-from osmosis_platform.db.repositories.jobs import Job, JobRepository
+from osmosis_platform.db.repositories.jobs import Job, JobRepository, ListedJob
 from osmosis_platform.domain.permissions import Action
 from osmosis_platform.errors import MissingError
 from osmosis_platform.jobs.queue import request_cancel
@@ -73,16 +72,16 @@ async def list_jobs(
     status: Annotated[list[Status] | None, Query(max_length=5, description="Only jobs in these states.")] = None,
     kind: Annotated[str | None, Query(max_length=100, description="Only this kind.")] = None,
     subject_id: Annotated[str | None, Query(max_length=100, description="Only jobs that work on this.")] = None,
-) -> JSONResponse:
-    """The jobs of the workspace, newest first. Already of the model's shape, so nobody validates it again."""
+) -> Response:
+    """The jobs of the workspace, newest first."""
 
-    def read(work: UnitOfWork) -> tuple[list[Job], int]:
+    def read(work: UnitOfWork) -> tuple[list[ListedJob], int]:
         return JobRepository(work).page(
             scope.workspace_id, limit=limit, offset=offset, statuses=status or (), kind=kind, subject_id=subject_id
         )
 
     jobs, total = await services.database.reading(read)
-    return JSONResponse(page("jobs", [job_wire(job) for job in jobs], total, offset))
+    return answer(page("jobs", [job_wire(job) for job in jobs], total, offset))
 
 
 @router.get("/{job_id}", response_model=JobView)
@@ -110,7 +109,7 @@ async def cancel_job(scope: Canceller, services: ServicesDep, job_id: str) -> di
     return job_wire(await services.database.writing(write))
 
 
-def job_wire(job: Job) -> dict[str, Any]:
+def job_wire(job: ListedJob) -> dict[str, Any]:
     """A job as the wire shows it. The payload stays inside: it is the kind's own business."""
     error = job.error
     return {

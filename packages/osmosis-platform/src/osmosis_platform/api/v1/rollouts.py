@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
-from osmosis_platform.api.cli.rollouts import Branch, RolloutItem, RolloutPage, find_rollouts, item_of
-from osmosis_platform.api.paging import MAX_LIMIT, Limit, Offset, page
+from osmosis_platform.api.cli.rollouts import Branch, RolloutItem, RolloutPage, facts_of, find_rollouts
+from osmosis_platform.api.paging import MAX_LIMIT, Limit, Offset, answer, page
 from osmosis_platform.api.scope import ServicesDep, WorkspaceScope, allowed_here
 from osmosis_platform.api.segments import Segment
 from osmosis_platform.db.database import UnitOfWork
@@ -27,19 +27,19 @@ class RolloutDetail(RolloutItem):
     tree_sha: str | None
 
 
-@router.get("/rollouts")
+@router.get("/rollouts", response_model=RolloutPage)
 async def list_workspace_rollouts(
     scope: Annotated[WorkspaceScope, allowed_here(Action.ROLLOUTS_READ)],
     services: ServicesDep,
     branch: Branch = None,
     limit: Limit = MAX_LIMIT,
     offset: Offset = 0,
-) -> RolloutPage:
+) -> Response:
     """The rollouts of a branch, by name."""
     items, total = await services.database.reading(
         lambda work: find_rollouts(work, scope.workspace_id, branch, limit=limit, offset=offset)
     )
-    return RolloutPage(**page("rollouts", [item_of(one) for one in items], total, offset))
+    return answer(page("rollouts", [facts_of(one) for one in items], total, offset))
 
 
 @router.get("/rollouts/{rollout}")
@@ -61,5 +61,4 @@ async def show_rollout(
     found = await services.database.reading(find)
     if found is None:
         raise MissingError(f"There is no rollout {rollout[:128]!r} here; `osmosis rollout list` shows those that are.")
-    facts = item_of(found).model_dump()
-    return RolloutDetail(**facts, branch=found.branch, active=found.active, tree_sha=found.tree_sha)
+    return RolloutDetail(**facts_of(found), branch=found.branch, active=found.active, tree_sha=found.tree_sha)

@@ -17,7 +17,7 @@ from osmosis_platform.api.cli.secrets import (
     read_page,
     remove,
 )
-from osmosis_platform.api.paging import MAX_LIMIT, Limit, Offset, page
+from osmosis_platform.api.paging import MAX_LIMIT, Limit, Offset, answer, page
 from osmosis_platform.api.scope import ServicesDep, WorkspaceScope, allowed_here
 from osmosis_platform.api.segments import Segment
 from osmosis_platform.domain.permissions import Action
@@ -26,18 +26,18 @@ from osmosis_platform.secrets.keeping import Scope
 router = APIRouter(prefix="/api/v1/workspaces/{workspace}/secrets", tags=["secrets"])
 
 
-@router.get("")
+@router.get("", response_model=SecretPage)
 async def list_secrets(
     member: Annotated[WorkspaceScope, allowed_here(Action.SECRETS_READ)],
     services: ServicesDep,
     scope: ListScope = "all",
     limit: Limit = MAX_LIMIT,
     offset: Offset = 0,
-) -> SecretPage:
+) -> Response:
     """Names of secrets, never values."""
     items, total = await read_page(services, member, scope, limit, offset)
     url = page_url(services, member)
-    return SecretPage(**page("environment_secrets", items, total, offset, platform_url=url))
+    return answer(page("environment_secrets", items, total, offset, platform_url=url))
 
 
 @router.put("")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,70 +18,86 @@ from osmosis_platform.db.tables.identity import users
 from osmosis_platform.domain.dataset import DatasetStatus, spelled
 from osmosis_platform.ids import new_id
 
-_DETAILS = ("preview", "column_statistics", "upload")
-
 
 @dataclass(frozen=True, slots=True)
-class Dataset:
-    """One dataset.
+class ListedDataset:
+    """What lists tell of a dataset.
 
     Attributes:
-        live_name: Its name while it answers to it; None when it is cancelled, deleted, or overwrites one still in use.
         original_format: As it was uploaded, like the other originals.
         file_format: Of what download serves, like the other file facts; None before it is complete.
-        parquet_blob_key: Of the copy that runs read.
         replaces_id: Which one it overwrites.
         creator_name: The name or e-mail address of who uploaded it.
-        preview: The first rows; None in lists.
-        column_statistics: None in lists.
-        upload: How the object store knows the upload, while there is one; None in lists.
     """
 
     id: str
-    workspace_id: str
     name: str
-    live_name: str | None
     status: DatasetStatus
     original_format: str
     original_size_bytes: int
-    original_sha256: str | None
-    original_blob_key: str
     file_format: str | None
     file_size_bytes: int | None
-    file_blob_key: str | None
-    parquet_blob_key: str | None
     row_count: int | None
     error_code: str | None
     error_message: str | None
     replaces_id: str | None
-    created_by: str
+    creator_name: str | None
     created_at: datetime
     updated_at: datetime
     deleted_at: datetime | None
     deleted_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset(ListedDataset):
+    """One dataset.
+
+    Attributes:
+        live_name: Its name while it answers to it; None when it is cancelled, deleted, or overwrites one still in use.
+        parquet_blob_key: Of the copy that runs read.
+        preview: The first rows.
+        upload: How the object store knows the upload, while there is one.
+    """
+
+    workspace_id: str
+    live_name: str | None
+    original_sha256: str | None
+    original_blob_key: str
+    file_blob_key: str | None
+    parquet_blob_key: str | None
+    created_by: str
     purged_at: datetime | None
-    creator_name: str | None
-    preview: list[dict[str, Any]] | None = None
-    column_statistics: dict[str, Any] | None = None
-    upload: dict[str, Any] | None = None
+    preview: list[dict[str, Any]] | None
+    column_statistics: dict[str, Any] | None
+    upload: dict[str, Any] | None
 
 
 _CREATOR = sa.func.coalesce(sa.func.nullif(users.c.name, ""), users.c.email).label("creator_name")
-# In the order of the fields; a row becomes a dataset as it comes.
-_ALL = [_CREATOR if name == "creator_name" else datasets.c[name] for name in Dataset.__dataclass_fields__]
-_LISTED = _ALL[: -len(_DETAILS)]
+
+
+def _columns(item: type[ListedDataset]) -> list[sa.ColumnElement[Any]]:
+    """In the order of the fields, so that a row becomes an item as it comes."""
+    return [_CREATOR if name == "creator_name" else datasets.c[name] for name in item.__dataclass_fields__]
+
+
+_ALL = _columns(Dataset)
 _ROWS = datasets.join(users, users.c.id == datasets.c.created_by)
 
 
-def _dataset(row: Sequence[Any]) -> Dataset:
-    id_, workspace_id, name, live_name, status, *facts = row
-    return Dataset(id_, workspace_id, name, live_name, DatasetStatus(status), *facts)
+def _made[T: ListedDataset](item: type[T], row: Sequence[Any]) -> T:
+    id_, name, status, *facts = row
+    return item(id_, name, DatasetStatus(status), *facts)
 
 
-def _listing(is_gone: sa.ColumnElement[bool], newest: sa.Column[Any]) -> Listing[Dataset]:
-    mine = datasets.c.workspace_id == sa.bindparam("workspace_id")
-    order = (newest.desc(), datasets.c.id.desc())
-    return Listing(_LISTED, _dataset, datasets, where=(mine, is_gone), order=order, source=_ROWS)
+def _listing(is_gone: sa.ColumnElement[bool], newest: sa.Column[Any]) -> Listing[ListedDataset]:
+    return Listing(
+        _columns(ListedDataset),
+        partial(_made, ListedDataset),
+        datasets,
+        where=(datasets.c.workspace_id == sa.bindparam("workspace_id"), is_gone),
+        order=(newest.desc(), datasets.c.id.desc()),
+        source=_ROWS,
+    )
 
 
 _LIVE = _listing(datasets.c.deleted_at.is_(None), datasets.c.created_at)
@@ -146,8 +163,8 @@ class DatasetRepository:
 
     def page(
         self, workspace_id: str, *, limit: int, offset: int, deleted: bool = False
-    ) -> tuple[Sequence[Dataset], int]:
-        """One page, newest first, and how many there are in all; without previews and statistics."""
+    ) -> tuple[Sequence[ListedDataset], int]:
+        """One page, newest first, and how many there are in all."""
         listing = _DELETED if deleted else _LIVE
         return listing.page(self._work, {"workspace_id": workspace_id}, limit=limit, offset=offset)
 
@@ -230,7 +247,7 @@ class DatasetRepository:
 
     def _one(self, query: sa.Select[Any]) -> Dataset | None:
         row = self._work.execute(query).one_or_none()
-        return None if row is None else _dataset(row)
+        return None if row is None else _made(Dataset, row)
 
 
 class DatasetSweepRepository:
@@ -260,7 +277,7 @@ class DatasetSweepRepository:
 
     def _some(self, limit: int, *conditions: sa.ColumnElement[bool]) -> Sequence[Dataset]:
         query = sa.select(*_ALL).select_from(_ROWS).where(*conditions).order_by(datasets.c.updated_at).limit(limit)
-        return [_dataset(row) for row in self._work.execute(query)]
+        return [_made(Dataset, row) for row in self._work.execute(query)]
 
 
 def new_dataset_id() -> str:

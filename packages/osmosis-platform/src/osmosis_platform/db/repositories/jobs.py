@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -19,69 +19,86 @@ from osmosis_platform.domain.job import OPEN, Failure, Fault, JobStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """One job as its row tells it.
+class ListedJob:
+    """What lists tell of a job.
 
     Attributes:
-        epoch: Grows with each lease; a worker's writes carry the one it was given.
         failures: Ends by an error that may pass.
         crashes: Leases that were lost.
         error: Of the last failure; kept while the job waits for its next try.
     """
 
     id: str
-    workspace_id: str
     kind: str
     queue: str
-    priority: int
-    subject_id: str | None
-    payload: Mapping[str, Any]
     status: JobStatus
-    epoch: int
-    owner: str | None
-    not_before: datetime
-    cancel_requested_at: datetime | None
+    subject_id: str | None
+    priority: int
     failures: int
-    max_failures: int
     crashes: int
-    max_crashes: int
+    cancel_requested_at: datetime | None
     progress: Mapping[str, Any] | None
     result: Mapping[str, Any] | None
     error: Failure | None
-    traceparent: str | None
     created_at: datetime
+    not_before: datetime
     started_at: datetime | None
     finished_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class Job(ListedJob):
+    """One job as its row tells it.
+
+    Attributes:
+        epoch: Grows with each lease; a worker's writes carry the one it was given.
+    """
+
+    workspace_id: str
+    payload: Mapping[str, Any]
+    epoch: int
+    owner: str | None
+    max_failures: int
+    max_crashes: int
+    traceparent: str | None
+
+
+_FIELDS = list(ListedJob.__dataclass_fields__)
+_STATUS, _ERROR = _FIELDS.index("status"), _FIELDS.index("error")
 _ERROR_COLUMNS = ("error_code", "error_message", "error_fault")
-COLUMNS = [
-    jobs.c[column] for name in Job.__dataclass_fields__ for column in (_ERROR_COLUMNS if name == "error" else (name,))
-]  # in the order of the fields
 
 
-_FIELDS = list(Job.__dataclass_fields__)
-_STATUS = _FIELDS.index("status")  # of a row
-_ERROR = slice(_FIELDS.index("error"), _FIELDS.index("error") + len(_ERROR_COLUMNS))
+def _columns(item: type[ListedJob]) -> list[sa.Column[Any]]:
+    """In the order of the fields; an error has three columns."""
+    names = [(_ERROR_COLUMNS if name == "error" else (name,)) for name in item.__dataclass_fields__]
+    return [jobs.c[column] for columns in names for column in columns]
+
+
+COLUMNS = _columns(Job)
 
 
 def job_of(row: Sequence[Any]) -> Job:
     """The job of a row of `COLUMNS`."""
+    return _made(Job, row)
+
+
+def _made[T: ListedJob](item: type[T], row: Sequence[Any]) -> T:
     facts = list(row)
-    code, message, fault = facts[_ERROR]
-    facts[_ERROR] = [None if code is None else Failure(code, message or "", cast("Fault", fault))]
     facts[_STATUS] = JobStatus(facts[_STATUS])
-    return Job(*facts)
+    code, message, fault = facts[_ERROR : _ERROR + 3]
+    facts[_ERROR : _ERROR + 3] = [None if code is None else Failure(code, message or "", cast("Fault", fault))]
+    return item(*facts)
 
 
 @cache
-def _listing(*filters: str) -> Listing[Job]:
+def _listing(*filters: str) -> Listing[ListedJob]:
     """Jobs of a workspace, newest first, by some of `statuses`, `kind` and `subject_id`."""
     where = [jobs.c.workspace_id == sa.bindparam("workspace_id")]
     if "statuses" in filters:
         where.append(jobs.c.status.in_(sa.bindparam("statuses", expanding=True)))
     where += [jobs.c[name] == sa.bindparam(name) for name in ("kind", "subject_id") if name in filters]
-    return Listing(COLUMNS, job_of, jobs, where=where, order=(jobs.c.id.desc(),))
+    make = partial(_made, ListedJob)
+    return Listing(_columns(ListedJob), make, jobs, where=where, order=(jobs.c.id.desc(),))
 
 
 class JobRepository:
@@ -118,7 +135,7 @@ class JobRepository:
         statuses: Sequence[str] = (),
         kind: str | None = None,
         subject_id: str | None = None,
-    ) -> tuple[list[Job], int]:
+    ) -> tuple[list[ListedJob], int]:
         """One page, newest first, and how many there are in all."""
         asked = {"statuses": list(statuses) or None, "kind": kind, "subject_id": subject_id}
         filters = {name: value for name, value in asked.items() if value is not None}

@@ -58,6 +58,9 @@ class SealedColumn:
 
 
 _COLUMNS = [repositories.c[name] for name in Repository.__dataclass_fields__]
+_CONNECTED = sa.select(*_COLUMNS).where(
+    repositories.c.workspace_id == sa.bindparam("workspace_id"), repositories.c.disconnected_at.is_(None)
+)
 
 
 class RepositoryRepository:
@@ -82,11 +85,8 @@ class RepositoryRepository:
 
     def find_connected(self, workspace_id: str) -> Repository | None:
         """The one repository that the workspace is connected to."""
-        query = sa.select(*_COLUMNS).where(
-            repositories.c.workspace_id == workspace_id, repositories.c.disconnected_at.is_(None)
-        )
-        row = self._work.execute(query).mappings().one_or_none()
-        return None if row is None else Repository(**row)
+        row = self._work.execute(_CONNECTED, {"workspace_id": workspace_id}).one_or_none()
+        return None if row is None else Repository(*row)
 
     def find_hosted(self, workspace_id: str) -> Repository | None:
         """The repository that this platform hosts for the workspace, also while a remote is connected instead."""

@@ -37,5 +37,14 @@ datasets = sa.Table(
     sa.Column("deleted_by", sa.Text),
     sa.Column("purged_at", UtcTime),  # when the objects of a deleted one were removed
     sa.UniqueConstraint("workspace_id", "live_name"),
-    sa.Index("ix_datasets_newest", "workspace_id", "created_at"),
+)
+
+# The order of lists; what is deleted is not in it, so a count reads nothing else.
+sa.Index(
+    "ix_datasets_newest",
+    datasets.c.workspace_id,
+    datasets.c.created_at,
+    datasets.c.id,
+    sqlite_where=datasets.c.deleted_at.is_(None),
+    postgresql_where=datasets.c.deleted_at.is_(None),
 )

@@ -341,7 +341,13 @@ def upgrade() -> None:
         sa.UniqueConstraint("workspace_id", "live_name", name=op.f("uq_datasets_workspace_id_live_name")),
     )
     with op.batch_alter_table("datasets", schema=None) as batch_op:
-        batch_op.create_index("ix_datasets_newest", ["workspace_id", "created_at"], unique=False)
+        batch_op.create_index(
+            "ix_datasets_newest",
+            ["workspace_id", "created_at", "id"],
+            unique=False,
+            sqlite_where=sa.text("deleted_at IS NULL"),
+            postgresql_where=sa.text("deleted_at IS NULL"),
+        )
 
     op.create_table(
         "former_workspace_names",
@@ -612,7 +618,11 @@ def downgrade() -> None:
     op.drop_table("idempotency_keys")
     op.drop_table("former_workspace_names")
     with op.batch_alter_table("datasets", schema=None) as batch_op:
-        batch_op.drop_index("ix_datasets_newest")
+        batch_op.drop_index(
+            "ix_datasets_newest",
+            sqlite_where=sa.text("deleted_at IS NULL"),
+            postgresql_where=sa.text("deleted_at IS NULL"),
+        )
 
     op.drop_table("datasets")
     op.drop_table("workspaces")

@@ -1,10 +1,14 @@
 """What is restored is what was backed up, on the same kind of database and on the other, and nothing damaged is taken."""
 
+import hashlib
 import io
 import itertools
 import json
+import os
 import shutil
+import signal
 import subprocess
+import sys
 import tarfile
 
 import pytest
@@ -16,6 +20,7 @@ from osmosis_platform.events.log import LogLine, append_lines
 from osmosis_platform.identity.accounts import create_user, create_workspace
 from osmosis_platform.identity.tokens import actor_of
 from osmosis_platform.ops.backup import back_up, backed_up_tables, table_lines
+from osmosis_platform.ops.first_start import prepare
 from osmosis_platform.ops.restore import BackupDamagedError, restore
 from osmosis_platform.secrets.keeping import resolve, set_secret
 from osmosis_platform.secrets.redacting import OWN
@@ -23,6 +28,7 @@ from osmosis_platform.services import Services
 from osmosis_platform.settings import Settings
 
 _count = itertools.count()
+ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # the archive is at stake, not the SQL
 
 
 @pytest.fixture
@@ -138,6 +144,187 @@ def test_another_master_key_is_refused_before_anything_is_written(platform, tmp_
         restore(other, tmp_path / "backup.tar")
     assert schema.current(other.database) is None
     other.close()
+
+
+def bare_services(tmp_path):
+    """A place to restore to, without a key."""
+    directory = tmp_path / f"bare-{next(_count)}"
+    directory.mkdir(mode=0o700)
+    return Services(Settings(data_dir=directory), Database(f"sqlite:///{directory / 'platform.sqlite3'}"))
+
+
+def is_untouched(services):
+    rows = schema.current(services.database) is not None and any(rows_of(services).values())
+    return not rows and {path.name for path in services.settings.data_dir.iterdir()} <= {
+        "objects", "staging", "platform.sqlite3", "platform.sqlite3-wal", "platform.sqlite3-shm",
+    }  # fmt: skip
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("passphrase", [None, b"correct horse battery"])
+def test_a_backup_may_carry_its_key(platform, tmp_path, passphrase):
+    services, user, workspace = platform
+    back_up(services, tmp_path / "backup.tar", with_key=True, passphrase=passphrase)
+    key = (services.settings.data_dir / "master.key").read_bytes()
+    assert (key.strip() in (tmp_path / "backup.tar").read_bytes()) == (passphrase is None)
+    other = bare_services(tmp_path)
+    if passphrase is not None:
+        for wrong in (None, b"another passphrase"):
+            with pytest.raises(InvalidRequestError, match="passphrase") as caught:
+                restore(other, tmp_path / "backup.tar", passphrase=wrong)
+            assert caught.value.error_code == "PASSPHRASE"
+            assert is_untouched(other)
+    restore(other, tmp_path / "backup.tar", passphrase=passphrase)
+    assert (other.settings.data_dir / "master.key").read_bytes() == key
+    assert (other.settings.data_dir / "master.key").stat().st_mode & 0o777 == 0o600
+    with other.database.read() as work:
+        assert resolve(other.vault, work, workspace.id, user.id, ["KEY"]).values == {"KEY": "a value"}
+    other.close()
+
+
+@ON_SQLITE
+def test_without_any_key_none_is_made_up(platform, tmp_path):
+    back_up(platform[0], tmp_path / "backup.tar")
+    other = bare_services(tmp_path)
+    with pytest.raises(InvalidRequestError, match="is not in it"):
+        restore(other, tmp_path / "backup.tar")
+    assert is_untouched(other)
+    other.close()
+
+
+def rewritten(backup, target, change):
+    """A backup that whoever means harm made of another: every digest is right."""
+    files = {}
+    with tarfile.open(backup) as archive:
+        for member in archive:
+            files[member.name] = archive.extractfile(member).read()
+    manifest = json.loads(files.pop("manifest.json"))
+    members = change(files, manifest) or [(tarfile.TarInfo(name), data) for name, data in files.items()]
+    with tarfile.open(target, "w") as archive:
+        for entry, data in members:
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+        manifest["files"] = {
+            entry.name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for entry, data in members
+        }
+        if manifest.pop("break", None):
+            manifest["files"] = []
+        entry, data = tarfile.TarInfo("manifest.json"), json.dumps(manifest).encode()
+        entry.size = len(data)
+        archive.addfile(entry, io.BytesIO(data))
+
+
+def with_file(name, data):
+    return lambda files, manifest: files.update({name: data})
+
+
+def with_row(table, **values):
+    def change(files, manifest):
+        name = f"tables/{table}.ndjson"
+        row = json.loads(files[name].splitlines()[0]) | values
+        files[name] = json.dumps(row).encode() + b"\n"
+
+    return change
+
+
+HOSTILE = {
+    "a name outside": with_file("../outside", b"x"),
+    "an object outside": with_file("blobs/../../outside", b"x"),
+    "a repository outside": with_file("repositories/../x.bundle", b"x"),
+    "an unknown table": with_file("tables/sqlite_master.ndjson", b"{}\n"),
+    "a bundle that is none": with_file(f"repositories/re_{'0' * 26}.bundle", b"no bundle"),
+    "a line that is no row": with_file("tables/users.ndjson", b"[1]\n"),
+    "a line that is no JSON": with_file("tables/users.ndjson", b"{\n"),
+    "a row of nothing": with_file("tables/users.ndjson", b"{}\n"),
+    "a time that is none": with_row("users", created_at="soon"),
+    "bytes that are none": with_row("secrets", nonce="*"),
+    "a person who is not there": with_row("memberships", user_id="us_nobody"),
+    "a column that is not there": with_row("users", is_god=True),
+    "a deep value": with_file("tables/users.ndjson", b"[" * 100_000 + b"\n"),
+    "a missing table": lambda files, manifest: files.pop("tables/users.ndjson") and None,
+    "no list of files": lambda files, manifest: manifest.update({"break": True}),
+    "no key id": lambda files, manifest: manifest.update(master_key_id=None),
+    "another schema": lambda files, manifest: manifest.update(schema="9" * 1000),
+    "a name twice": lambda files, manifest: [(tarfile.TarInfo("tables/users.ndjson"), b"")] * 2,
+    "a parcel that is none": with_file("master-key.json", b"[]"),
+    "a parcel at any price": with_file(
+        "master-key.json", json.dumps({"form": "scrypt-aes256gcm", "n": 1 << 40, "r": 8, "p": 1}).encode()
+    ),
+    "a parcel of another key": with_file(
+        "master-key.json", json.dumps({"form": "plain", "id": "x", "key": "A" * 43 + "="}).encode()
+    ),
+}
+
+
+@ON_SQLITE
+def test_a_backup_made_to_harm_is_refused_and_changes_nothing(platform, tmp_path):
+    back_up(platform[0], tmp_path / "backup.tar", with_key=True)
+    for name, change in HOSTILE.items():
+        rewritten(tmp_path / "backup.tar", tmp_path / "hostile.tar", change)
+        other = bare_services(tmp_path)
+        with pytest.raises(InvalidRequestError) as caught:
+            restore(other, tmp_path / "hostile.tar")
+        assert caught.value.error_code == "BACKUP_DAMAGED", name
+        assert is_untouched(other), name
+        other.close()
+    assert not (tmp_path / "outside").exists()
+
+
+def test_a_compressed_or_sparse_file_is_no_backup(tmp_path):
+    other = bare_services(tmp_path)
+    with tarfile.open(tmp_path / "bomb.tar", "w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("manifest.json"), io.BytesIO())
+    sparse = tarfile.TarInfo("blobs/ws/datasets/huge")
+    sparse.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.size": str(1 << 60), "GNU.sparse.map": "0,0"}
+    with tarfile.open(tmp_path / "sparse.tar", "w") as archive:
+        archive.addfile(sparse, io.BytesIO())
+    for name in ("bomb.tar", "sparse.tar"):
+        with pytest.raises(BackupDamagedError):
+            restore(other, tmp_path / name)
+    for name in ("none.tar", "."):
+        with pytest.raises(InvalidRequestError) as caught:
+            restore(other, tmp_path / name)
+        assert caught.value.error_code == "BACKUP"
+    other.close()
+
+
+@ON_SQLITE
+def test_a_killed_restore_starts_nothing_and_is_run_again(platform, tmp_path):
+    back_up(platform[0], tmp_path / "backup.tar", with_key=True)
+    directory = tmp_path / "killed"
+    where = ["--data-dir", str(directory)]
+    command = [sys.executable, "-m", "osmosis_platform.cli.main", "restore", str(tmp_path / "backup.tar"), *where]
+    environment = os.environ | {"OSMOSIS_CRASH_AT": "restore.before-commit"}
+    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+    with pytest.raises(TakenError, match="interrupted"):
+        prepare(Settings(data_dir=directory), None)
+    assert subprocess.run(command, check=False).returncode == 0
+    prepare(Settings(data_dir=directory), None)
+    other = Services(Settings(data_dir=directory), Database(f"sqlite:///{directory / 'platform.sqlite3'}"))
+    assert refs_of(other) == refs_of(platform[0])
+    other.close()
+
+
+@ON_SQLITE
+def test_the_command_says_loudly_that_a_backup_opens_every_secret(platform, tmp_path, capsys, monkeypatch):
+    services = platform[0]
+    monkeypatch.setenv("OSMOSIS_PLATFORM_DATABASE_URL", services.database.url.render_as_string(hide_password=False))
+    where = ("--data-dir", services.settings.data_dir)
+    (tmp_path / "short").write_text("short\n")
+    (tmp_path / "phrase").write_text("correct horse battery\n")
+    assert "not in it" in run(capsys, "backup", tmp_path / "a.tar", *where)[1]
+    assert "WARNING" in run(capsys, "backup", tmp_path / "b.tar", "--include-plain-key", *where)[2]
+    assert (
+        "12 characters"
+        in run(capsys, "backup", tmp_path / "c.tar", "--key-passphrase-file", tmp_path / "short", *where)[2]
+    )
+    both = ("--key-passphrase-file", tmp_path / "phrase", "--include-plain-key")
+    assert run(capsys, "backup", tmp_path / "c.tar", *both, *where)[0] == 2
+    assert "encrypted" in run(capsys, "backup", tmp_path / "d.tar", *both[:2], *where)[1]
+    monkeypatch.delenv("OSMOSIS_PLATFORM_DATABASE_URL")
+    other = ("--data-dir", tmp_path / "restored")
+    assert "--key-passphrase-file" in run(capsys, "restore", tmp_path / "d.tar", *other)[2]
+    assert run(capsys, "restore", tmp_path / "d.tar", *both[:2], *other)[0] == 0
 
 
 def run(capsys, *arguments):

@@ -1,8 +1,9 @@
 """One file that holds everything of a platform: rows, objects, repositories; made while the platform runs.
 
-A tar of `tables/<table>.ndjson`, `repositories/<id>.bundle`, `blobs/<key>` and, last, `manifest.json` with the size and
-SHA-256 of each. Rows come from one snapshot of the database; objects are never changed once they have a row, and
-repositories are bundled by Git. It is the same for SQLite and PostgreSQL, files and S3, so that either restores into either.
+A tar of `tables/<table>.ndjson`, `repositories/<id>.bundle`, `blobs/<key>`, `master-key.json` if it was asked for and,
+last, `manifest.json` with the size and SHA-256 of each. Rows come from one snapshot of the database; objects are never
+changed once they have a row, and repositories are bundled by Git. It is the same for SQLite and PostgreSQL, files and S3,
+so that either restores into either.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from osmosis_platform.db import schema
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.tables import metadata
 from osmosis_platform.db.types import UtcTime
-from osmosis_platform.errors import TakenError, UnavailableError
+from osmosis_platform.errors import MissingError, TakenError, UnavailableError
 from osmosis_platform.git.command import run
 from osmosis_platform.git.hosting import root
 from osmosis_platform.services import Services
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+KEY = "master-key.json"
 _COPY = 4 << 20
 # jobs that run and who runs them belong to the machine that was backed up
 _LEFT_OUT = frozenset({"workers"})
@@ -74,14 +76,23 @@ class _Hashing:
         return data
 
 
-def back_up(services: Services, target: Path, *, say: Say = lambda _: None) -> dict[str, Any]:
+def back_up(
+    services: Services,
+    target: Path,
+    *,
+    with_key: bool = False,
+    passphrase: bytes | None = None,
+    say: Say = lambda _: None,
+) -> dict[str, Any]:
     """Writes a backup; the file appears under its name only when it is whole and on the disk.
 
-    The master key is not in it: keep it apart, or whoever finds the backup has every secret.
+    The master key is not in it unless asked for: with it, whoever finds the backup has every secret.
 
     Args:
         services: Of the platform, which may be running.
         target: The file to write; it must not exist.
+        with_key: Whether it carries the master key.
+        passphrase: What the key is encrypted under; None for a key that everybody can read who reads the file.
         say: Told what is being written.
 
     Returns:
@@ -99,6 +110,9 @@ def back_up(services: Services, target: Path, *, say: Say = lambda _: None) -> d
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb", buffering=_COPY) as stream:
             archive = _Archive(stream)
+            if with_key:
+                data = json.dumps(services.vault.parcel(passphrase)).encode()
+                archive.add(KEY, io.BytesIO(data), len(data))
             rows = _add_tables(services, archive, say)
             repositories = _add_repositories(services, archive, say)
             blobs = _add_blobs(services, archive, say)
@@ -145,7 +159,7 @@ def decode_row(table: sa.Table, values: dict[str, Any]) -> dict[str, Any]:
         if value is not None and isinstance(column.type, UtcTime):
             value = datetime.fromisoformat(value)
         elif value is not None and isinstance(column.type, sa.LargeBinary):
-            value = base64.b64decode(value)
+            value = base64.b64decode(value, validate=True)
         row[column.name] = value
     return row
 
@@ -199,7 +213,10 @@ def _add_blobs(services: Services, archive: _Archive, say: Say) -> int:
     count = 0
     for info in services.blobs.list(""):
         say(f"object {info.key}")
-        with services.blobs.local(info.key) as path, path.open("rb") as stream:
-            archive.add(f"blobs/{info.key}", stream, path.stat().st_size)
-        count += 1
+        try:
+            with services.blobs.local(info.key) as path, path.open("rb") as stream:
+                archive.add(f"blobs/{info.key}", stream, os.fstat(stream.fileno()).st_size)
+            count += 1
+        except (MissingError, FileNotFoundError):  # of something that was deleted since the list was made
+            continue
     return count

@@ -20,6 +20,7 @@ from osmosis_platform.identity.accounts import create_user, create_workspace
 from osmosis_platform.identity.names import check_email, check_workspace_name
 from osmosis_platform.identity.setup import open_setup
 from osmosis_platform.identity.tokens import authenticate_token, issue_token
+from osmosis_platform.ops.restore import refuse_unfinished
 from osmosis_platform.ops.rotation import finish_rotation
 from osmosis_platform.services import Services, open_services
 from osmosis_platform.settings import Settings
@@ -101,6 +102,7 @@ def prepare(settings: Settings, bootstrap: Bootstrap | None) -> Welcome:
     finish_rotation(settings)
     services = open_services(settings)
     try:
+        refuse_unfinished(services)
         schema.migrate(services.database)
         services.vault.check(services.database)
         if bootstrap is not None:

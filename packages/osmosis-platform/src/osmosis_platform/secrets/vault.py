@@ -13,6 +13,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from osmosis_platform.db.database import Database, UnitOfWork
 from osmosis_platform.db.repositories.data_keys import (
@@ -22,6 +23,7 @@ from osmosis_platform.db.repositories.data_keys import (
     WrappedKey,
     new_data_key_id,
 )
+from osmosis_platform.secrets.key_parcel import pack
 from osmosis_platform.secrets.master_key import KEY_BYTES, MasterKey, MasterKeyError, load_master_key
 
 __all__ = ["MasterKey", "MasterKeyError", "Sealed", "Vault", "load_master_key"]
@@ -65,6 +67,10 @@ class Vault:
     def master_key_id(self) -> str:
         """The fingerprint of the master key in use."""
         return self._master.id
+
+    def parcel(self, passphrase: bytes | None) -> dict[str, Any]:
+        """The master key in use for a backup, encrypted under a passphrase if there is one."""
+        return pack(self._master, passphrase)
 
     @property
     def master_key_source(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import stat
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -219,7 +219,7 @@ def download_files(client: PlatformClient, urls_path: str, plan: Plan, *, on_byt
 
     with ObjectClients(PARALLEL_FILES) as clients:
         urls.prepare()
-        for_each(plan.wanted, fetch, threads=PARALLEL_FILES)
+        for_each(urls.in_order(), fetch, threads=PARALLEL_FILES)
     if urls.refusal is not None and not outcome.downloaded:
         raise urls.refusal
     order = {file.path: at for at, file in enumerate(plan.wanted)}
@@ -274,6 +274,11 @@ class _SignedUrls:
         if self._batches:
             with suppress(OsmosisError):
                 self.of(self._batches[0][0])
+
+    def in_order(self) -> Iterator[RemoteFile]:
+        """The files as they are best begun: batch by batch, in each the largest first, so that none of them ends late."""
+        for batch in self._batches:
+            yield from sorted(batch, key=lambda file: -file.size)
 
     def of(self, file: RemoteFile) -> str:
         """The URL of a file.

@@ -3,12 +3,15 @@
 Nobody gets more than domain.permissions says, strangers learn nothing of a workspace, and nobody makes the platform fail.
 """
 
+import importlib
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
+from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
-from osmosis_platform.api.app import create_app
+from osmosis_platform.api.app import ROUTERS, create_app
+from osmosis_platform.api.scope import declared
 from osmosis_platform.db import schema
 from osmosis_platform.db.database import Database
 from osmosis_platform.db.repositories.tokens import TokenRepository
@@ -22,6 +25,7 @@ from osmosis_platform.settings import Settings
 
 METHODS = {"get", "post", "put", "patch", "delete"}
 MISSING = "missing-0"
+BARE = ["/git/{path:path}"]  # asks Git's own way for a token: tests/git
 ROLES = [str(role) for role in Role]
 REFUSED = {
     "nobody": "AUTH_HEADER_MISSING",
@@ -89,10 +93,13 @@ class World:
                     work.execute(memberships.insert().values(**values, created_at=work.clock()))
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def world(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("matrix")
-    database = Database(f"sqlite:///{folder / 'platform.sqlite3'}")
+    url = f"sqlite:///{folder / 'platform.sqlite3'}"
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgres").create_database("route_matrix")
+    database = Database(url)
     schema.migrate(database)
     services = Services(Settings(data_dir=folder), database)
     app = create_app(services)
@@ -133,7 +140,8 @@ def world(tmp_path_factory):
             is_stream = any("text/event-stream" in answer.get("content", {}) for answer in facts["responses"].values())
             routes.append(Route(method, path, None if action is None else Action(action), is_stream))
     client = TestClient(app, raise_server_exceptions=False)
-    return World(client, services, routes, undeclared, lab.id, users, credentials)
+    yield World(client, services, routes, undeclared, lab.id, users, credentials)
+    database.close()
 
 
 def found(world, wanted, judge):
@@ -155,6 +163,36 @@ def found(world, wanted, judge):
 def test_every_route_declares_what_it_does(world):
     assert len(world.routes) > 20
     assert world.undeclared == []
+
+
+def served():
+    """Every route of every router that the application takes in, also those that OpenAPI does not show."""
+    routers = [*ROUTERS, "osmosis_platform.api.pages.router"]
+    waiting = [route for name in routers for route in importlib.import_module(name).router.routes]
+    while waiting:
+        route = waiting.pop()
+        inner = getattr(getattr(route, "original_router", None), "routes", None)
+        if inner is not None:
+            waiting += inner
+        else:
+            yield route
+
+
+def test_no_route_can_hide_from_the_matrix(world):
+    """A route of the API that is not in OpenAPI, and one anywhere that says of nobody who may call it, are found here."""
+    known = {(route.method, route.path) for route in world.routes}
+    hidden, silent, bare, seen = [], [], [], 0
+    for route in served():
+        if not isinstance(route, APIRoute):
+            bare.append(route.path)
+            continue
+        seen += 1
+        if declared(route) is None:
+            silent.append(route.path)
+        if route.path.startswith(("/api/cli", "/api/v1")):
+            hidden += [route.path for method in route.methods if (method.lower(), route.path) not in known]
+    assert seen > len(world.routes)
+    assert (hidden, silent, bare) == ([], [], BARE)
 
 
 def test_actions_of_a_workspace_are_declared_where_a_workspace_is(world):

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 from osmosis_platform.db.repositories.tokens import TokenRepository
+from osmosis_platform.git import hosting
 from osmosis_platform.git.backend import GitExchange, parse_cgi_head
 from osmosis_platform.identity.tokens import issue_token
 from real_git import git
@@ -247,6 +248,36 @@ def test_trees_that_would_harm_a_clone_are_refused(clone_url, tmp_path, lab, ent
     said = git("push", "origin", f"{commit}:refs/heads/harm", cwd=clone, status=1)
     assert "fsck error" in said or "unpacker error" in said, said
     assert lab.branches() == before
+
+
+def test_a_push_that_breaks_off_leaves_nothing_on_the_disk(server, lab):
+    token = httpx.BasicAuth("any", lab.tokens["owner"])._auth_header
+    line = f"{'0' * 40} {'1' * 40} refs/heads/q\0 report-status".encode()
+    # A blob of 128 KiB: its type and size in 4 + 7 + 7 bits, then its content.
+    noise = b"\xb0\x80\x40" + zlib.compress(os.urandom(1 << 17), 0)
+    body = b"%04x%b0000" % (len(line) + 4, line) + b"PACK" + struct.pack(">II", 2, 1000) + noise
+    head = (
+        "POST /git/lab/lab.git/git-receive-pack HTTP/1.1\r\nHost: x\r\n"
+        f"Authorization: {token}\r\nContent-Type: application/x-git-receive-pack-request\r\n"
+        "Content-Length: 10000000\r\n\r\n"
+    )
+    arriving = lambda: bool(list((lab.path / "objects").glob("*incoming-*")))  # noqa: E731
+    connection = socket.create_connection(("127.0.0.1", server.port))
+    connection.sendall(head.encode() + body)
+    assert _until(arriving, True)
+    connection.close()
+    assert _until(arriving, False)
+
+
+def test_what_a_killed_push_left_is_swept(lab, services):
+    old = lab.path / "objects/tmp_objdir-incoming-x"
+    (old / "pack").mkdir(parents=True)
+    (old / "pack/tmp_pack_y").write_bytes(b"x")
+    fresh = lab.path / "objects/pack/tmp_pack_z"
+    fresh.write_bytes(b"x")
+    os.utime(old, (1, 1))
+    hosting.reconcile(services)
+    assert not old.exists() and fresh.exists()
 
 
 def test_hooks_in_a_repository_never_run(clone_url, tmp_path, lab):

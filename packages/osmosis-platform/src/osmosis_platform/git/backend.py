@@ -25,6 +25,7 @@ log = structlog.get_logger(__name__)
 
 IDLE_S = 120.0
 LIMIT_S = 3600.0
+_CLEANUP_S = 3.0
 _CHUNK = 256 << 10
 _HEAD_BYTES = 64 << 10
 # Packs, keep-alives and pkt-lines around the pack itself.
@@ -91,7 +92,7 @@ class GitExchange:
                 raise
             log.warning("git exchange cut", repository=self.repository.name, cause=error.message)
         finally:
-            _kill(process)
+            await _end(process, tidy=self.operation == "git-receive-pack")
             await process.wait()
 
     def _configuration(self) -> tuple[str, ...]:
@@ -118,9 +119,8 @@ class GitExchange:
             "REMOTE_USER": self.user,
             "CONTENT_TYPE": headers.get("content-type", ""),
         }
-        declared = headers.get("content-length", "")
-        if declared.isdigit():
-            variables["CONTENT_LENGTH"] = declared
+        # No CONTENT_LENGTH: of a body that breaks off http-backend would wait for the rest in a busy loop. So it is the end
+        # of its input that ends it.
         if headers.get("content-encoding", "").lower() in {"gzip", "x-gzip"}:
             variables["HTTP_CONTENT_ENCODING"] = "gzip"
         protocol = headers.get("git-protocol", "")
@@ -234,8 +234,18 @@ def parse_cgi_head(head: bytes) -> tuple[int, list[tuple[bytes, bytes]]]:
     return status, headers
 
 
-def _kill(process: asyncio.subprocess.Process) -> None:
-    # The whole group: http-backend has children. While it is not waited for, its number cannot be another's.
-    if process.returncode is None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+async def _end(process: asyncio.subprocess.Process, *, tidy: bool) -> None:
+    """Ends git and its children.
+
+    Args:
+        process: The first of them, and so of their group.
+        tidy: Let them find the end of their input first: then they remove what has arrived of a push, which no signal
+            makes them do.
+    """
+    with suppress(ProcessLookupError, PermissionError):
+        if tidy and process.stdin is not None:
+            process.stdin.close()
+            for _ in range(round(_CLEANUP_S / 0.05)):
+                os.killpg(process.pid, 0)  # an error once the last of them is gone
+                await asyncio.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)

@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 DEFAULT_BRANCH = "main"
 _NOT_COPIED = frozenset({"__pycache__", ".venv", ".git", "scaffold"})
 _BUILDING = ".building-"
-_ABANDONED_S = 3600.0
+_ABANDONED_S = 7200.0  # longer than a push or a fetch may take
 _LOCK_WAIT_S = 120.0
 
 
@@ -241,8 +241,9 @@ def reconcile(services: Services) -> int:
 
 
 def _sweep(folder: Path) -> None:
-    """Removes what a killed process left half made."""
-    with suppress(OSError):
-        for path in folder.glob(f"{_BUILDING}*"):
-            if time.time() - path.stat().st_mtime > _ABANDONED_S:
-                shutil.rmtree(path, ignore_errors=True)
+    """Removes what a killed process left half made: repositories, pushes that were arriving, packs of fetches."""
+    for pattern in (f"{_BUILDING}*", "*.git/objects/*incoming-*", "*.git/objects/pack/tmp_*"):
+        for path in folder.glob(pattern):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > _ABANDONED_S:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -83,6 +83,20 @@ def test_a_remote_over_ssh_shows_the_key_to_add_there(ada):
     assert again.status_code == 409 and "already" in again.text
 
 
+def test_a_host_is_known_by_the_keys_that_were_given_and_then_by_others(ada):
+    first = "AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl"
+    given = {"url": "git@127.0.0.1:team/app.git", "decision": "connect"}
+    refused = ada.submit(f"{GIT}/connect", **given, known_hosts="no key")
+    assert "ssh-keyscan 127.0.0.1" in refused.text
+    made = ada.submit(f"{GIT}/connect", **given, known_hosts=f"127.0.0.1 ssh-ed25519 {first}\r\n")
+    assert "ssh-ed25519 SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU" in made.text
+    refused = ada.submit(f"{GIT}/change", known_hosts="no key")
+    assert refused.status_code == 400 and "There is no host key in it" in refused.text
+    ada.submit(f"{GIT}/change", known_hosts=f"127.0.0.1 ssh-ed25519 {first[:-4]}AAAA")
+    shown = ada.get(GIT).text
+    assert "SHA256:+DiY3" not in shown and "ssh-ed25519 SHA256:" in shown
+
+
 @pytest.mark.parametrize(
     ("form", "words"),
     [

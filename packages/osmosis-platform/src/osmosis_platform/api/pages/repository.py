@@ -95,8 +95,11 @@ async def send_webhook(request: Request, services: ServicesDep, _form: SentDep, 
 
 @router.post(GIT + "/change")
 async def send_change(request: Request, services: ServicesDep, form: SentDep, scope: Holder) -> Response:
-    """Chooses the default branch, renames a hosted repository, or replaces a remote's token."""
-    values = {name: form[name].strip() for name in ("default_branch", "full_name", "username", "token") if form[name]}
+    """Chooses the default branch, renames a hosted repository, or replaces a remote's token or host keys."""
+    names = ("default_branch", "full_name", "username", "token", "known_hosts")
+    values = {name: form[name].strip() for name in names if form[name]}
+    if "known_hosts" in values:
+        values["known_hosts"] = _lines(values["known_hosts"])
     try:
         try:
             wanted = repositories.Change.model_validate(values)
@@ -200,11 +203,16 @@ def _wanted(form: Sent) -> repositories.Connect:
     if "token" in values:
         values["token"] = SecretStr(values["token"])
     if "known_hosts" in values:
-        values["known_hosts"] = values["known_hosts"].replace("\r\n", "\n") + "\n"
+        values["known_hosts"] = _lines(values["known_hosts"])
     try:
         return repositories.Connect.model_validate(values)
     except ValidationError as error:
         raise _malformed(error) from None
+
+
+def _lines(text: str) -> str:
+    """Of a text area: browsers send carriage returns, which ssh does not take."""
+    return text.replace("\r\n", "\n") + "\n"
 
 
 def _malformed(error: ValidationError) -> InvalidRequestError:

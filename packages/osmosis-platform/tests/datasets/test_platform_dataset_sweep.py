@@ -113,6 +113,9 @@ def test_what_killed_workers_left_goes_when_it_is_old(ada, sweep, services):
         path.mkdir(parents=True)
         (path / "copy.parquet").write_bytes(b"x")
     then = time.time() - (BYTES_KEPT + MOMENT).total_seconds()
-    os.utime(old, (then, then))
+    snapshot = old.with_name("snapshot-x.tar.zst")
+    snapshot.write_bytes(b"x")
+    for path in (old, snapshot):
+        os.utime(path, (then, then))
     sweep()
-    assert (old.exists(), young.exists()) == (False, True)
+    assert (old.exists(), snapshot.exists(), young.exists()) == (False, False, True)

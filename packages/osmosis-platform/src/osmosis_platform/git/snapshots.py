@@ -56,7 +56,7 @@ def snapshot(services: Services, workspace_id: str, commit_sha: str) -> Snapshot
             known = SnapshotRepository(work).find(workspace_id, commit.tree_sha)
         if known is not None:
             return known
-        folder = services.settings.data_dir / "staging"
+        folder = services.settings.data_dir / "tmp"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix="snapshot-", suffix=".tar.zst") as file:
             archive(objects, commit.tree_sha, Path(file.name), max_bytes=services.settings.max_push_bytes)

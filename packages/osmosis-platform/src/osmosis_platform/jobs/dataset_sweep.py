@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -46,7 +47,8 @@ def _purge(services: Services, dataset: Dataset) -> None:
 
 
 def _empty_scratch(services: Services, before: datetime) -> None:
-    """Removes what killed workers of long ago left; younger directories may be in use."""
-    for path in (services.settings.data_dir / "tmp").glob("dataset-*"):
-        if path.stat().st_mtime < before.timestamp():
-            shutil.rmtree(path, ignore_errors=True)
+    """Removes what killed processes of long ago left; what is younger may be in use."""
+    for path in (services.settings.data_dir / "tmp").glob("*"):
+        with suppress(OSError):
+            if path.stat().st_mtime < before.timestamp():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -147,6 +147,13 @@ def test_somebody_elses_workspace_is_told_in_words_for_people(ada, grace):
     )
 
 
+def test_names_are_those_of_the_whole_world(ada):
+    for name in ("علی‌رضا", "👩🏽‍🚀 Zoë", "李小龍"):  # with the joiners that they are written with
+        assert ada.submit("/account/name", name=name).status_code == 303
+        assert f"<bdi>{name}</bdi>" in ada.get("/difference/members").text
+    assert ada.submit("/account/name", name="Ada\u202e").status_code == 400  # turns around what follows it
+
+
 def test_a_moment_is_told_as_people_say_it(services):
     from osmosis_platform.api.pages.rendering import _ago
 

@@ -5,7 +5,8 @@ from itertools import pairwise
 import pytest
 
 SECTIONS = [
-    "", "/datasets", "/secrets", "/integrations/git", "/rollouts", "/members", "/api-keys", "/audit", "/settings", "/billing",
+    "", "/datasets", "/secrets", "/integrations/git", "/integrations/git/connect",
+    "/integrations/git/syncs", "/rollouts", "/usage", "/members", "/api-keys", "/audit", "/settings", "/billing",
     "/benchmarks", "/benchmarks/runs/br_1", "/training/tr_1", "/evals/ev_1", "/models/m",
 ]  # fmt: skip
 

@@ -182,3 +182,56 @@ def test_tables_stay_straight_in_a_locale_that_has_no_wide_characters(tmp_path: 
     rows = [line for line in done.stdout.splitlines() if line.startswith("|")]
     assert "????" in done.stdout
     assert len({len(row) for row in rows}) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("dataset", "info", ""), "is blank"),
+        (("open", " "), "is blank"),
+        (("secret", "set", "A_KEY", "--env", ""), "--env needs the name"),
+        (("eval", "upload", "."), "holds no local run"),
+        (("eval", "upload", "/"), "holds no local run"),
+        (("train", "view", "."), "holds no training"),
+        (("eval", "run", "configs/eval/a.toml", "--rows", "5-3"), "ends before it starts"),
+        (("eval", "run", "configs/eval/a.toml", "--name", "../x"), "'../x' cannot be the name"),
+        (("train", "run", "configs/training/a.toml", "--rows", "a"), "cannot be read"),
+    ],
+)
+def test_values_that_cannot_work_are_refused_before_anything_is_asked(tmp_path: Path, command, said: str):
+    work = make_workspace(tmp_path / "w")
+    with StubApi() as stub:
+        done = osmosis("--json", *command, cwd=work, env=environment(tmp_path, **stub.environment()))
+        assert stub.asked == []
+    assert (done.status, done.error["code"]) in ((1, "VALIDATION"), (1, "NOT_FOUND"))
+    assert said in done.error["message"]
+
+
+def test_a_blank_platform_is_not_the_production_platform(tmp_path: Path):
+    error = osmosis("--json", "--platform", "", "auth", "whoami", cwd=tmp_path).error
+    assert (error["code"], error["message"]) == ("VALIDATION", "--platform requires the URL of a platform.")
+
+
+def test_the_command_after_a_literal_end_of_options_is_named(tmp_path: Path):
+    assert osmosis("--json", "--", "auth", "whoami", cwd=tmp_path).stderr.count('"command": "auth whoami"') == 1
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_dotenv_file_that_only_lies_here_cannot_make_git_run_programs(tmp_path: Path, named: bool):
+    work = make_workspace(tmp_path / "w")
+    (work / "evil").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    (work / "evil").chmod(0o755)
+    (work / ".env").write_text(
+        f"GIT_CONFIG_COUNT=1\nGIT_CONFIG_KEY_0=core.fsmonitor\nGIT_CONFIG_VALUE_0={work}/evil\nOTHER=1\n"
+    )
+    (work / "rollouts/alpha").mkdir()
+    (work / "rollouts/alpha/main.py").write_text("")
+    config = '[experiment]\nrollout = "alpha"\nentrypoint = "main.py"\nmodel_path = "m"\ndataset = "d"\n'
+    (work / "configs/training/a.toml").write_text(config)
+    options = ("--env-file", ".env") if named else ()
+    env = environment(tmp_path, OSMOSIS_TOKEN="tok")
+    done = osmosis("--json", *options, "train", "submit", "configs/training/a.toml", "--dry-run", cwd=work, env=env)
+    assert done.status == 0, done.stderr
+    codes = [line["warning"]["code"] for line in done.objects]
+    assert codes.count("DOTENV_LINE_SKIPPED") == (0 if named else 3)
+    assert (tmp_path / "ran").exists() is named

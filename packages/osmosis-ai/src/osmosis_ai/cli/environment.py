@@ -14,6 +14,7 @@ from osmosis_ai.errors import ConflictError, UsageError, ValidationError
 
 PLATFORM_URL_VARIABLE = "OSMOSIS_PLATFORM_URL"
 _AUTH_VARIABLES = ("OSMOSIS_TOKEN", PLATFORM_URL_VARIABLE, "OSMOSIS_TOKEN_PLATFORM_URL")
+_STEERING = ("GIT_", "LD_", "DYLD_", "SSH_ASKPASS", "BROWSER", "PATH", "PYTHONHOME")
 
 
 def prepare_environment(env_file: str | None, platform: str | None, warn: Callable[[str, str], None]) -> None:
@@ -32,10 +33,16 @@ def prepare_environment(env_file: str | None, platform: str | None, warn: Callab
     found = _named_file(env_file) if env_file is not None else None
     if found is None and (variable := os.environ.get("OSMOSIS_ENV_FILE")):
         found = _named_file(variable, option="OSMOSIS_ENV_FILE")
+    chosen = found is not None
     if found is None:
         found = _nearest_file()
+    if platform is not None and not platform.strip():
+        raise ValidationError("--platform requires the URL of a platform.")
     if found is not None:
-        _merge(_read(found, warn), found, warn, without_url=platform is not None)
+        values = _read(found, warn)
+        if not chosen:
+            values = _harmless(values, found, warn)
+        _merge(values, found, warn, without_url=platform is not None)
     if platform is not None:
         os.environ[PLATFORM_URL_VARIABLE] = platform
     if url := os.environ.get(PLATFORM_URL_VARIABLE):
@@ -91,6 +98,21 @@ def _read(path: Path, warn: Callable[[str, str], None]) -> dict[str, str]:
     for message in unread:
         warn(f"{path}: {message}", "DOTENV_LINE_SKIPPED")
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _harmless(values: Mapping[str, str], source: Path, warn: Callable[[str, str], None]) -> dict[str, str]:
+    """What may come from a file that only lies here: nothing that makes git, the loader or the browser run programs.
+
+    A repository from anywhere can hold a `.env`, and looking at its state must not run its code.
+    """
+    refused = [name for name in values if name.upper().startswith(_STEERING)]
+    for name in refused:
+        warn(
+            f"{source}: {name} decides which programs run, so it is not taken from a file found by itself. Name the"
+            " file with --env-file, or export the variable.",
+            "DOTENV_LINE_SKIPPED",
+        )
+    return {name: value for name, value in values.items() if name not in refused}
 
 
 def _merge(values: Mapping[str, str], source: Path, warn: Callable[[str, str], None], *, without_url: bool) -> None:

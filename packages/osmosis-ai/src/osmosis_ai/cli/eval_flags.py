@@ -62,6 +62,14 @@ class EvalFlags:
         for option, port in (("--listener-port", self.listener_port), ("--rollout-port", self.rollout_port)):
             if port is not None and not 1 <= port <= 65535:
                 raise ValidationError(f"{option} must be between 1 and 65535, got {port}")
+        if self.rows is not None:
+            from osmosis_ai.evaluation.rows import parse_selector
+
+            parse_selector(self.rows)
+        if self.name is not None:
+            from osmosis_ai.evaluation.names import check_run_name
+
+            check_run_name(self.name)
         if self.max_in_flight is not None and self.max_in_flight < 1:
             raise ValidationError(f"--max-in-flight must be 1 or more, got {self.max_in_flight}")
         if self.fail_under is not None and not 0 <= self.fail_under <= 1:

@@ -69,6 +69,11 @@ def upload_eval(invocation: Invocation, given: str, *, replace: bool) -> Operati
             run_dir = _unresolved(given) or find_run(given)
         except NotFoundError as error:
             raise ValidationError(error.message) from None
+        elsewhere = run_dir.parent.name != "evals" and not run_dir.is_symlink()
+        if elsewhere and not (run_dir / "manifest.json").is_file():  # no lock is left beside a folder that is no run
+            raise ValidationError(
+                f"{run_dir} holds no local run: there is no manifest.json. Give a run's name or folder."
+            )
         with run_lock(run_dir.parent, run_dir.name):
             published = publish(invocation.output, client, run_dir, replace=replace)
     return OperationResult(

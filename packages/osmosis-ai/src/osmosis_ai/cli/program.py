@@ -149,8 +149,10 @@ def command_words(arguments: Sequence[str]) -> str:
     for argument in arguments:
         if skip:
             skip = False
-        elif argument == "--":
+        elif argument == "--" and words:
             break
+        elif argument == "--":
+            continue
         elif argument.startswith("-"):
             if not words and argument.partition("=")[0] not in (*VALUE_OPTIONS, *FLAG_OPTIONS):
                 break

@@ -90,6 +90,8 @@ def set_secret(invocation: Invocation, name: str, scope: str, variable: str | No
     check_name(name)
     _check_scope(scope)
     output = invocation.output
+    if variable is not None and not variable.strip():
+        raise ValidationError("--env needs the name of the environment variable that holds the value.")
     if variable is None and not output.interactive:
         raise InteractiveRequiredError(
             "A value is needed: name the environment variable that holds it with --env, or run this at a terminal to"

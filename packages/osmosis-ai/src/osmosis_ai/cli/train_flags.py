@@ -46,5 +46,9 @@ class TrainFlags:
         """
         if self.engine is not None and self.engine not in ENGINES:
             raise ValidationError(f"--engine is one of {', '.join(ENGINES)}, got {self.engine!r}.")
+        if self.rows is not None:
+            from osmosis_ai.evaluation.rows import parse_selector
+
+            parse_selector(self.rows)
         if self.max_steps is not None and self.max_steps < 1:
             raise ValidationError(f"--max-steps must be 1 or more, got {self.max_steps}.")

@@ -22,14 +22,21 @@ from osmosis_ai.cli.training_curves import (
     reward_plot,
 )
 from osmosis_ai.cli.training_rollouts import read_rollouts
+from osmosis_ai.errors import NotFoundError
 
 
 def view_training(run_dir: Path) -> DetailResult:
     """The result of `train view`.
 
     Raises:
+        NotFoundError: The directory holds no training.
         ValidationError: A file of the run is damaged.
     """
+    if not any((run_dir / name).exists() for name in ("manifest.json", "metrics.jsonl", "checkpoints")):
+        raise NotFoundError(
+            f"{run_dir} holds no training: no manifest.json, metrics.jsonl or checkpoints. Trainings lie under"
+            " .osmosis/trainings."
+        )
     curves = read_curves(run_dir)
     facts = read_rollouts(run_dir)
     checkpoints = checkpoint_steps(run_dir)

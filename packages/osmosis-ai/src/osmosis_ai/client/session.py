@@ -90,7 +90,13 @@ def open_client(
 
 
 def segment(name: str) -> str:
-    """A name as one segment of a path: nothing in it is a separator."""
+    """A name as one segment of a path: nothing in it is a separator.
+
+    Raises:
+        ValidationError: It is blank, so that the path would be another one.
+    """
+    if not name.strip():
+        raise ValidationError("A name or id is needed, and the one given is blank.")
     quoted = quote(name, safe="", errors="surrogateescape")
     return quoted.replace(".", "%2E") if quoted in (".", "..") else quoted
 

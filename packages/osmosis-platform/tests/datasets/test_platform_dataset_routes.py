@@ -117,6 +117,8 @@ def test_an_interrupted_upload_goes_on(ada, rows):
     ada.http.put(first["presigned_url"], content=content[: first["size"]])
     state = ada.v1("GET", "/sums/upload").json()
     assert state["uploaded_parts"] == [1]
+    told = ada.cli("GET", f"/{begun['id']}/upload").json()
+    assert told["uploaded_parts"] == [1] and told["upload"]["total_parts"] == state["upload"]["total_parts"]
     assert ada.complete(begun, ada.send({"upload": state["upload"]}, content)).status_code == 200
 
 

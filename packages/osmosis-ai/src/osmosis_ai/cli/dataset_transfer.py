@@ -16,12 +16,13 @@ from osmosis_ai.cli.datasets import WAITING_STATUSES, dataset_record
 from osmosis_ai.cli.figures import size_text
 from osmosis_ai.cli.listing import naming
 from osmosis_ai.cli.results import OperationResult
-from osmosis_ai.errors import ConflictError, NotFoundError, ValidationError
+from osmosis_ai.errors import ConflictError, NotFoundError, PlatformError, ValidationError
 
 if TYPE_CHECKING:
     from osmosis_ai.cli.output import Output
     from osmosis_ai.cli.root import Invocation
     from osmosis_ai.client.session import PlatformClient
+    from osmosis_ai.client.transfer.notes import UploadNotes
     from osmosis_ai.client.wire import Record
 
 _COMPLETE_ATTEMPTS = 5
@@ -186,30 +187,70 @@ def _ask(output: Output, file: DatasetFile, *, overwrite: bool) -> None:
 
 
 def _send(client: PlatformClient, file: DatasetFile, output: Output, *, overwrite: bool) -> dict[str, Any]:
-    """Create the record, send the bytes, tell the platform that they are there; return the record."""
+    """Create the record or find the one of an upload that was killed, send what is missing, tell the platform."""
     from osmosis_ai.cli.transfer_progress import moving
     from osmosis_ai.client.session import segment
+    from osmosis_ai.client.transfer.notes import upload_notes
     from osmosis_ai.client.transfer.upload import aborting, read_instructions, upload_file
     from osmosis_ai.client.wire import Record
+    from osmosis_ai.evaluation.environment import cache_dir
 
-    with output.working("Uploading dataset..."):
-        created = Record(_create(client, file, overwrite=overwrite), "dataset")
-    place = f"/datasets/{segment(created.text('id'))}"
-    with aborting(lambda: client.post(f"{place}/abort"), output.warn):
-        instructions = read_instructions(created.record("upload"), file.size_bytes)
-        with _refusals("Upload"), moving(output, "Uploading", file.size_bytes) as on_bytes:
-            parts = upload_file(file.path, instructions, on_bytes=on_bytes)
-    body: dict[str, Any] = {"file_extension": file.extension}
-    if instructions.multipart:
-        body["parts"] = [{"PartNumber": part.number, "ETag": part.etag} for part in parts]
-    with output.working("Finalizing upload..."):
-        reply = client.post(
-            f"{place}/complete",
-            body,
-            timeout=_COMPLETE_PARTS_TIMEOUT_S if instructions.multipart else _COMPLETE_TIMEOUT_S,
-            attempts=_COMPLETE_ATTEMPTS,
-        )
+    with upload_notes(file.path, cache_dir() / "uploads", client.platform_url, str(client.scope)) as notes:
+        with output.working("Uploading dataset..."):
+            begun = _begun(client, notes)
+            created = begun or Record(_create(client, file, overwrite=overwrite), "dataset")
+        dataset_id = notes.dataset_id if begun and notes.dataset_id else created.text("id")
+        place = f"/datasets/{segment(dataset_id)}"
+
+        def abort() -> None:
+            client.post(f"{place}/abort")
+            notes.forget()
+
+        with aborting(abort, output.warn):
+            instructions = read_instructions(created.record("upload"), file.size_bytes)
+            if begun:
+                count = f"{len(notes.parts)} of {len(instructions.pieces)} parts are there"
+                output.note(f"Going on with the upload that was broken off: {count}.")
+            elif instructions.multipart:
+                notes.begin(dataset_id)
+            with _refusals("Upload"), moving(output, "Uploading", file.size_bytes) as on_bytes:
+                parts = upload_file(
+                    file.path, instructions, on_bytes=on_bytes, stored_before=notes.parts, on_stored=notes.keep
+                )
+        body: dict[str, Any] = {"file_extension": file.extension}
+        if instructions.multipart:
+            body["parts"] = [{"PartNumber": part.number, "ETag": part.etag} for part in parts]
+        try:
+            with output.working("Finalizing upload..."):
+                reply = client.post(
+                    f"{place}/complete",
+                    body,
+                    timeout=_COMPLETE_PARTS_TIMEOUT_S if instructions.multipart else _COMPLETE_TIMEOUT_S,
+                    attempts=_COMPLETE_ATTEMPTS,
+                )
+        except (ConflictError, NotFoundError, ValidationError):
+            notes.forget()  # it would be refused again
+            raise
+        notes.forget()
     return dataset_record(Record(reply, "dataset"))
+
+
+def _begun(client: PlatformClient, notes: UploadNotes) -> Record | None:
+    """Fresh instructions for an upload that an earlier process began; None where there is none, or no more."""
+    from osmosis_ai.client.session import segment
+    from osmosis_ai.client.wire import Record
+
+    if notes.dataset_id is None:
+        return None
+    try:
+        state = Record(client.get(f"/datasets/{segment(notes.dataset_id)}/upload"), "upload")
+        there = state.items("uploaded_parts")
+        if state.record("upload").maybe_text("method") != "multipart":
+            return None
+    except (ConflictError, NotFoundError, PlatformError, ValidationError):
+        return None  # it was completed, cancelled or swept, or the platform cannot go on with uploads
+    notes.parts = {number: etag for number, etag in notes.parts.items() if number in there}
+    return state
 
 
 @contextmanager

@@ -116,17 +116,35 @@ def read_instructions(upload: Record, size: int) -> Instructions:
     return Instructions(tuple(pieces[number] for number in sorted(pieces)), {}, multipart=True)
 
 
-def upload_file(path: Path, instructions: Instructions, *, on_bytes: OnBytes | None = None) -> list[Part]:
+def upload_file(
+    path: Path,
+    instructions: Instructions,
+    *,
+    on_bytes: OnBytes | None = None,
+    stored_before: Mapping[int, str] | None = None,
+    on_stored: Callable[[int, str], None] | None = None,
+) -> list[Part]:
     """Send a file as instructed; return the parts by number, none for a simple upload.
 
     A part is tried up to five times on 429, 5xx and lost connections; parts that are stored are not sent again.
+
+    Args:
+        path: The file.
+        instructions: How.
+        on_bytes: Gets the progress; what was stored before already counts.
+        stored_before: Parts that an earlier process stored, and their names.
+        on_stored: Told of each part that is stored, one at a time.
 
     Raises:
         TransferError: The store refuses.
         ValidationError: The file became shorter meanwhile.
         OSError: The file cannot be read.
     """
-    stored: dict[int, str] = {}
+    stored: dict[int, str] = {**(stored_before or {})} if instructions.multipart else {}
+    missing = [piece for piece in instructions.pieces if piece.number not in stored]
+    if on_bytes and stored:
+        on_bytes(sum(piece.size for piece in instructions.pieces) - sum(piece.size for piece in missing))
+    lock = threading.Lock()  # parts end at the same time
     with ObjectClients(PARALLEL_PARTS) as clients:
 
         def send(piece: Piece, stop: threading.Event) -> None:
@@ -134,10 +152,13 @@ def upload_file(path: Path, instructions: Instructions, *, on_bytes: OnBytes | N
             if instructions.multipart:
                 if not etag:
                     raise PlatformError(f"The object store did not name part {piece.number} (no ETag).")
-                stored[piece.number] = etag
+                with lock:
+                    stored[piece.number] = etag
+                    if on_stored:
+                        on_stored(piece.number, etag)
 
-        for_each(instructions.pieces, send, threads=PARALLEL_PARTS)
-    return [Part(number, stored[number]) for number in sorted(stored)]
+        for_each(missing, send, threads=PARALLEL_PARTS)
+    return [Part(piece.number, stored[piece.number]) for piece in instructions.pieces if instructions.multipart]
 
 
 @contextlib.contextmanager

@@ -81,6 +81,13 @@ class Complete(BaseModel):
     parts: list[Part] = Field(default_factory=list, max_length=MAX_PARTS)
 
 
+class UploadState(BaseModel):
+    """How to go on with an upload that was broken off (not in 0.3.8; ours asks for it)."""
+
+    upload: dict[str, Any]
+    uploaded_parts: list[int]
+
+
 class Download(BaseModel):
     """Where the bytes are."""
 
@@ -126,6 +133,15 @@ async def show_dataset(
 ) -> DatasetItem:
     """One dataset by name or id, with its first rows."""
     return item_of(services, scope, await datasets.find(services, scope, dataset))
+
+
+@router.get("/{dataset}/upload")
+async def dataset_upload(
+    scope: Annotated[WorkspaceScope, allowed(Action.DATASETS_WRITE)], services: ServicesDep, dataset: Segment
+) -> UploadState:
+    """Fresh URLs for an upload that was broken off, and which parts need not be sent again."""
+    upload, there = await datasets.renew(services, scope, dataset)
+    return UploadState(upload=upload.wire(), uploaded_parts=list(there))
 
 
 @router.post("/{dataset}/complete")

@@ -4,6 +4,7 @@ import hashlib
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from osmosis_platform.blobs import files
 from osmosis_platform.blobs.store import Upload
 from osmosis_platform.errors import InvalidRequestError, MissingError
 
@@ -160,6 +161,18 @@ def test_an_aborted_upload_is_gone(tested):
     with pytest.raises(MissingError) as gone:
         tested.store.complete_upload(KEY, upload, [])
     assert gone.value.error_code == "UPLOAD_GONE"
+
+
+def test_an_upload_that_is_aborted_while_it_is_completed_is_gone(file_services, file_http, monkeypatch):
+    store = file_services.blobs
+    upload = store.begin_upload(KEY, size_bytes=5)
+    url, octets = upload.urls[0], {"Content-Type": "application/octet-stream"}
+    assert file_http.put(url, content=b"12345", headers=octets).status_code == 200
+    monkeypatch.setattr(files, "check_parts", lambda *_: store.abort_upload(KEY, upload))
+    with pytest.raises(MissingError) as gone:
+        store.complete_upload(KEY, upload, [])
+    assert gone.value.error_code == "UPLOAD_GONE"
+    assert store.head(KEY) is None
 
 
 def test_a_sweep_forgets_old_uploads_and_keeps_young_ones(tested):

@@ -187,7 +187,10 @@ class FileStore:
                 return info
             arrived = staging.parts()
             check_parts(upload, arrived, parts)
-            info = self._publish(staging.data, path, key, etag_of(arrived))
+            try:
+                info = self._publish(staging.data, path, key, etag_of(arrived))
+            except FileNotFoundError:  # aborted meanwhile
+                raise upload_gone() from None
             staging.remove()
             return info
 

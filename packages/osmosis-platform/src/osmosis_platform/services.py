@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from osmosis_platform.clock import Clock, system_clock
 from osmosis_platform.db.database import Database
+from osmosis_platform.errors import UnavailableError
 from osmosis_platform.settings import Settings
 
 if TYPE_CHECKING:
@@ -88,6 +89,12 @@ def open_services(settings: Settings, *, clock: Clock = system_clock) -> Service
     """The services of this process over the settings' database; the data directory is made, mode 700."""
     from osmosis_platform.secrets.redacting import learn
 
-    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        message = (
+            f"The data directory {settings.data_dir} cannot be made: {error.strerror}. Choose another with --data-dir."
+        )
+        raise UnavailableError(message, code="DATA_DIR") from error
     learn(settings)
     return Services(settings, Database(settings.sqlalchemy_url, clock=clock), clock)

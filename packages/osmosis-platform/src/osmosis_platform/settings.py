@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from packaging.version import Version
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -13,6 +14,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 DEFAULT_DATA_DIR = Path("~/.osmosis-platform")
 DEFAULT_PORT = 8700
 SETTINGS_FILE = "platform.toml"
+_DATABASES = {"postgresql", "postgres", "postgresql+psycopg", "sqlite"}
 
 
 class Settings(BaseSettings):
@@ -109,6 +111,21 @@ class Settings(BaseSettings):
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         return None if value is None else value.expanduser().absolute()
+
+    @field_validator("database_url")
+    @classmethod
+    def _database(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is None or not value.get_secret_value():
+            return None
+        try:
+            parts = urlsplit(value.get_secret_value())
+            named = parts.scheme in _DATABASES and (parts.scheme == "sqlite" or bool(parts.path.strip("/")))
+            named = named and (parts.port is None or parts.port > 0)
+        except ValueError:  # of a port that is none, or brackets that do not close
+            named = False
+        if not named:  # without the text: it may hold a password
+            raise ValueError("write it as postgresql://user:password@host:5432/name (in the password, %40 for @)")
+        return value
 
     @field_validator("minimum_client", "deprecated_client", "recommended_client")
     @classmethod

@@ -2,10 +2,11 @@
 
 import io
 import json
+import socket
 import stat
 
 import pytest
-from osmosis_platform.cli.main import main
+from osmosis_platform.cli.main import COMMANDS, main
 from osmosis_platform.db.repositories.users import UserRepository
 from osmosis_platform.ops.settings_file import names
 from osmosis_platform.services import open_services
@@ -229,3 +230,61 @@ def test_a_name_of_somebody_does_not_break_the_lines_of_a_table(lab, run, direct
     out = run("user", "list")[1]
     assert len(out.splitlines()) == 2
     assert "\x1b" not in out
+
+
+# -- what a newcomer does wrong
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://u:sesame@h/n", "not a url", "postgresql://u:sesame@h:port/n", "postgresql://u:sesame@h", "x://"]
+)
+@pytest.mark.parametrize("words", [["user", "list"], ["up", "--port", "0"], ["doctor"], ["migrate"]])
+def test_a_database_url_that_is_none_is_said_without_its_password(run, monkeypatch, url, words):
+    monkeypatch.setenv("OSMOSIS_PLATFORM_DATABASE_URL", url)
+    status, out, error = run(*words)
+    assert (status, "postgresql://user:password@host" in error) == (2, True)
+    assert "sesame" not in out + error
+
+
+def test_a_database_that_is_away_is_named_with_the_reason(run, monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        monkeypatch.setenv("OSMOSIS_PLATFORM_DATABASE_URL", f"postgresql://u:sesame@127.0.0.1:{port}/n")
+        for words in (["user", "list"], ["migrate"], ["up", "--port", "0"], ["doctor"]):
+            status, out, error = run(*words)
+            said = out + error
+            assert (status, f":{port}/n" in said, "refused" in said) == (1, True, True), words
+            assert "sesame" not in said and "Traceback" not in said
+
+
+def test_a_rotation_makes_no_platform(run, directory, capsys):
+    directory.rmdir()
+    status, _, error = run("keys", "rotate")
+    assert (status, "osmosis-platform up" in error) == (1, True)
+    assert not directory.exists()
+
+
+def test_a_directory_that_cannot_be_made_is_said(run, directory, tmp_path):
+    directory.rmdir()
+    directory.write_text("a file")
+    for words in (["migrate"], ["up", "--port", "0"], ["restore", str(tmp_path / "b.tar")]):
+        status, _, error = run(*words)
+        assert (status, str(directory) in error, "Traceback" in error) == (1, True, False), words
+
+
+def test_without_a_terminal_a_password_is_asked_for_by_pipe_only(lab, run):
+    status, _, error = run("user", "add", "bob@example.test")
+    assert (status, "--password-stdin" in error) == (2, True)
+    assert run("user", "add", "bob@example.test", "--password-stdin", stdin="a long password\n")[0] == 0
+    assert "at least 10" in run("user", "add", "eve@example.test", "--password-stdin", stdin="short\n")[2]
+
+
+@pytest.mark.parametrize("columns", ["60", "200"])
+def test_help_tells_every_command_whole(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    for name in COMMANDS:
+        assert main([name, "--help"]) == 0
+        said = capsys.readouterr().out
+        assert "..." not in said.replace("]...", ""), name
+        assert all(len(line) <= int(columns) for line in said.splitlines()), name

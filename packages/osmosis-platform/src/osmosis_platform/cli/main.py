@@ -36,6 +36,17 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 
 
+class CommandGroup(click.Group):
+    """Tells the whole first line of each command: click would cut it off where a terminal of 80 columns ends."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with what they do."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        lines = [(name, (one.help or "").strip().partition("\n")[0]) for name, one in found if one is not None]
+        with formatter.section("Commands"):
+            formatter.write_dl(lines)
+
+
 class LazyGroup(click.Group):
     """Imports a command's module only to run or explain that command."""
 
@@ -87,16 +98,12 @@ def opened(data_dir: Path | None) -> Generator[Services]:
         MissingError: There is no platform in the data directory.
     """
     from osmosis_platform.db import schema
-    from osmosis_platform.errors import MissingError, UnavailableError
+    from osmosis_platform.errors import UnavailableError
     from osmosis_platform.ops.logs import configure_logs
     from osmosis_platform.services import open_services
 
     settings = read_settings(data_dir=data_dir, log_level="error", log_format="text")
-    if not settings.data_dir.is_dir():
-        message = (
-            f"There is no platform in {settings.data_dir}. Start one with `osmosis-platform up`, or give --data-dir."
-        )
-        raise MissingError(message)
+    platform_there(settings)
     configure_logs(settings)
     services = open_services(settings)
     try:
@@ -107,6 +114,21 @@ def opened(data_dir: Path | None) -> Generator[Services]:
         yield services
     finally:
         services.close()
+
+
+def platform_there(settings: Settings) -> None:
+    """Keeps a command from making a platform where there is none.
+
+    Raises:
+        MissingError: There is no such directory.
+    """
+    from osmosis_platform.errors import MissingError
+
+    if not settings.data_dir.is_dir():
+        message = (
+            f"There is no platform in {settings.data_dir}. Start one with `osmosis-platform up`, or give --data-dir."
+        )
+        raise MissingError(message)
 
 
 def read_settings(**flags: Any) -> Settings:

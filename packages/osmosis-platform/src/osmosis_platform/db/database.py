@@ -95,7 +95,11 @@ class Database:
             self._durable = _sqlite_engine(self.url, "FULL", "BEGIN IMMEDIATE", size=1)
             self._progress = _sqlite_engine(self.url, "NORMAL", "BEGIN IMMEDIATE", size=1)
         else:
-            engine = sa.create_engine(self.url, pool_size=pool_size, max_overflow=pool_size, pool_pre_ping=True)
+            try:
+                engine = sa.create_engine(self.url, pool_size=pool_size, max_overflow=pool_size, pool_pre_ping=True)
+            except ModuleNotFoundError as error:
+                message = f"PostgreSQL needs {error.name}; install it with: pip install 'osmosis-platform[postgres]'"
+                raise UnavailableError(message, code="EXTRA_MISSING") from error
             self._durable = self._progress = engine
             # Of the same pool. By itself PostgreSQL would show each statement what was committed before it.
             self._reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -112,7 +116,7 @@ class Database:
         Raises:
             UnavailableError: The database does not answer.
         """
-        with _translated(), self._reader.connect() as connection:
+        with translated(), self._reader.connect() as connection:
             yield UnitOfWork(connection, self.clock)
 
     @contextmanager
@@ -130,14 +134,14 @@ class Database:
             if not self._writing.acquire(timeout=_BUSY_S):
                 raise UnavailableError("The database is busy; nothing was changed. Try again in a moment.")
             try:
-                with _translated(), (self._durable if durable else self._progress).begin() as connection:
+                with translated(), (self._durable if durable else self._progress).begin() as connection:
                     work = UnitOfWork(connection, self.clock)
                     yield work
                     _commit_with(work, durable=durable)
             finally:
                 self._writing.release()
         else:
-            with _translated(), self._durable.begin() as connection:
+            with translated(), self._durable.begin() as connection:
                 if not durable:
                     connection.exec_driver_sql("SET LOCAL synchronous_commit TO OFF")
                 work = UnitOfWork(connection, self.clock)
@@ -203,7 +207,7 @@ def _sqlite_engine(url: sa.URL, synchronous: str, begin: str, *, size: int, quer
 
 
 @contextmanager
-def _translated() -> Generator[None]:
+def translated() -> Generator[None]:
     """Tells a full disk, a busy and a lost database apart from faults of ours."""
     try:
         yield

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -10,8 +12,9 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy.exc import DBAPIError, OperationalError
 
-from osmosis_platform.db.database import Database
+from osmosis_platform.db.database import Database, translated
 from osmosis_platform.errors import UnavailableError
 
 _ADVISORY_LOCK = 0x05305315
@@ -33,7 +36,7 @@ def newest() -> str:
 
 def current(database: Database) -> str | None:
     """The revision a database is at; None for an empty one."""
-    with database.engine.connect() as connection:
+    with _reached(database), database.engine.connect() as connection:
         return MigrationContext.configure(connection).get_current_revision()
 
 
@@ -49,7 +52,7 @@ def migrate(database: Database) -> tuple[str | None, str]:
     config = configuration()
     known = {step.revision for step in ScriptDirectory.from_config(config).walk_revisions()}
     # SQLite's writer begins IMMEDIATE, so it is the lock; PostgreSQL has advisory locks.
-    with database.engine.begin() as connection:
+    with _reached(database), database.engine.begin() as connection:
         if database.dialect == "postgresql":
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
         before = MigrationContext.configure(connection).get_current_revision()
@@ -63,6 +66,23 @@ def migrate(database: Database) -> tuple[str | None, str]:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
     return before, newest()
+
+
+@contextmanager
+def _reached(database: Database) -> Generator[None]:
+    """Says which database does not answer and why: these are the first questions that a process asks it."""
+    try:
+        with translated():
+            yield
+    except (UnavailableError, DBAPIError) as error:
+        origin = error if isinstance(error, DBAPIError) else error.__cause__
+        if not isinstance(origin, OperationalError):
+            raise
+        why = str(origin.orig).strip().partition("\n")[0]
+        place = database.url.render_as_string(hide_password=True)
+        raise UnavailableError(
+            f"The database {place} cannot be used: {why}. Check database_url, then try again."
+        ) from error
 
 
 def rewrite_first_step(url: str) -> None:

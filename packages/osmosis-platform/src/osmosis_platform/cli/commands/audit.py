@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from osmosis_platform.cli.main import DATA_DIR, opened
+from osmosis_platform.cli.main import DATA_DIR, CommandGroup, opened
 from osmosis_platform.cli.tables import AS_JSON, show
 
 
-@click.group("audit")
+@click.group("audit", cls=CommandGroup)
 def audit() -> None:
     """Verify the audit log."""
 

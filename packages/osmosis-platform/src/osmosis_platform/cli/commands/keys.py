@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from osmosis_platform.cli.main import DATA_DIR, read_settings
+from osmosis_platform.cli.main import DATA_DIR, CommandGroup, platform_there, read_settings
 
 
-@click.group("keys")
+@click.group("keys", cls=CommandGroup)
 def keys() -> None:
     """Rotate the key that encrypts secrets."""
 
@@ -24,8 +24,15 @@ def rotate(new_key_file: Path | None, data_dir: Path | None) -> None:
     Interrupted at any moment, the next start or rotation goes on: either key file that is needed is on the disk.
     """
     from osmosis_platform.ops.rotation import rotate_master_key
+    from osmosis_platform.secrets.master_key import key_place
 
-    count, path = rotate_master_key(read_settings(data_dir=data_dir), new_key_file)
+    settings = read_settings(data_dir=data_dir)
+    platform_there(settings)
+    count, path = rotate_master_key(settings, new_key_file)
     click.echo(
         f"{count} data keys are under a new master key, which is in {path}. Keep a copy apart from your backups."
     )
+    if settings.master_key is not None:
+        click.echo("Put its text into OSMOSIS_MASTER_KEY before the next start.")
+    elif path != key_place(settings):
+        click.echo(f"Set OSMOSIS_MASTER_KEY_FILE={path} before the next start.")

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from osmosis_platform.cli.main import DATA_DIR, opened
+from osmosis_platform.cli.main import DATA_DIR, CommandGroup, opened
 from osmosis_platform.cli.tables import AS_JSON, show
 
 _WORKSPACE = click.option("--workspace", "workspace_name", metavar="NAME", help="Only for this workspace [for all].")
 
 
-@click.group("quota")
+@click.group("quota", cls=CommandGroup)
 def quota() -> None:
     """Limit what workspaces may use."""
 
@@ -71,7 +71,7 @@ def unset_limit(name: str, workspace_name: str | None, data_dir: Path | None) ->
     click.echo(f"{name} has no limit of its own {where}.")
 
 
-@click.group("price")
+@click.group("price", cls=CommandGroup)
 def price() -> None:
     """Set what a unit of use costs, for the accounts."""
 

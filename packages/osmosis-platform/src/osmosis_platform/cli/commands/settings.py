@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from osmosis_platform.cli.main import DATA_DIR, read_settings
+from osmosis_platform.cli.main import DATA_DIR, CommandGroup, read_settings
 from osmosis_platform.cli.tables import AS_JSON, show
 
 
-@click.group("settings")
+@click.group("settings", cls=CommandGroup)
 def settings() -> None:
     """Show and set what an administrator can set."""
 

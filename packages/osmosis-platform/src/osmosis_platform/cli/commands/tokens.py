@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from osmosis_platform.cli.main import DATA_DIR, opened
+from osmosis_platform.cli.main import DATA_DIR, CommandGroup, opened
 from osmosis_platform.cli.tables import AS_JSON, show
 
 
-@click.group("token")
+@click.group("token", cls=CommandGroup)
 def token() -> None:
     """Create, list and revoke access tokens."""
 

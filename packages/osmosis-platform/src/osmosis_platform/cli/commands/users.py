@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from osmosis_platform.cli.main import DATA_DIR, opened
+from osmosis_platform.cli.main import DATA_DIR, CommandGroup, opened
 from osmosis_platform.cli.tables import AS_JSON, show
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PASSWORD_STDIN = click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 
 
-@click.group("user")
+@click.group("user", cls=CommandGroup)
 def user() -> None:
     """Add, list and change people."""
 
@@ -171,4 +171,6 @@ def person_of(work: UnitOfWork, email: str) -> User:
 def _read_password(from_stdin: bool) -> str:
     if from_stdin:
         return sys.stdin.readline().rstrip("\r\n")
+    if not sys.stdin.isatty():
+        raise click.UsageError("There is no terminal to ask for a password at; pipe it in with --password-stdin.")
     return click.prompt("Password", hide_input=True, confirmation_prompt=True)

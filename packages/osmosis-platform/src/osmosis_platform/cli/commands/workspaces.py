@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from osmosis_platform.cli.main import DATA_DIR, opened
+from osmosis_platform.cli.main import DATA_DIR, CommandGroup, opened
 from osmosis_platform.cli.tables import AS_JSON, show
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _CONFIRM = click.option("--confirm", metavar="NAME", help="Its name again, where
 ROLES = ["owner", "admin", "member", "viewer"]
 
 
-@click.group("workspace")
+@click.group("workspace", cls=CommandGroup)
 def workspace() -> None:
     """Add, list and change workspaces and their members."""
 

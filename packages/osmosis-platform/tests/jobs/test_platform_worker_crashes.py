@@ -174,4 +174,5 @@ def test_a_job_goes_on_after_postgresql_was_away(mode, services, start, postgres
         postgres.start()
     job = end_of(services, job_id)
     assert (job.status, job.result) == ("finished", {"steps": 60})
-    assert (job.crashes, job.failures) == (0, 0)
+    assert job.crashes == 0
+    assert job.failures <= 1  # the server may go within a transaction of the job: that try ends, the next one does it

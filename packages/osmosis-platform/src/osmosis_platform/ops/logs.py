@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, TextIO, cast
 
 import structlog
 
 from osmosis_platform.secrets.redacting import OWN, learn
 from osmosis_platform.settings import Settings
+
+
+class _StandardError(io.TextIOBase):
+    """Standard error as it is when a line is written: loggers outlive whoever replaced it for a while."""
+
+    def write(self, text: str) -> int:
+        """Writes there."""
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        """Flushes it."""
+        sys.stderr.flush()
+
+
+_ERRORS = cast("TextIO", _StandardError())
 
 
 def configure_logs(settings: Settings) -> None:
@@ -30,14 +46,14 @@ def configure_logs(settings: Settings) -> None:
     structlog.configure(
         processors=[*shared, renderer, _without_secrets],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(_ERRORS),
         cache_logger_on_first_use=True,
     )
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer, _without_secrets],
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(_ERRORS)
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]

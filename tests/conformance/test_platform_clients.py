@@ -256,9 +256,11 @@ def test_the_wizard_logs_in_and_its_clone_works_in_every_shell(client, platform,
     assert machine.run("rollout", "list", "--branch", branch)["items"]
 
 
-@pytest.mark.parametrize("setup", ON_ONE_MACHINE[1:])
+@pytest.mark.parametrize("setup", OVER_TLS[1:])
 def test_the_lines_for_another_machine_need_nothing_of_ours_there(client, platform, tmp_path):
-    env = platform.environ("--portable", with_token=False)
+    """Here over TLS, with a certificate that nobody trusts before."""
+    certificate = platform.data_dir.parent / "cert.pem"
+    env = platform.environ("--portable", "--ca-file", str(certificate), with_token=False)
     assert ".venv" not in json.dumps(env)
     machine = Machine(client, platform, tmp_path, env)
     machine.take_wizard()

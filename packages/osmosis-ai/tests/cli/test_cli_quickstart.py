@@ -202,9 +202,33 @@ def test_no_workspace_and_an_unknown_one_say_what_there_is(tmp_path, stub, here)
         assert terminal.finish() == 1
         assert "There is: lab." in terminal.text
     stub.routes["GET /api/cli/workspaces"] = {"workspaces": []}
-    with Terminal("quickstart", cwd=tmp_path, env=here) as terminal:
+    with Terminal("quickstart", cwd=tmp_path, env=here) as terminal:  # this platform makes them on its pages only
+        terminal.expect("Name of a new workspace:")
+        terminal.send("lab\r")
         assert terminal.finish() == 1
-        assert stub.url in terminal.text
+        assert f"Create one at {stub.url}" in terminal.text
+
+
+def test_an_account_without_a_workspace_makes_one(tmp_path, stub, here):
+    make_workspace(tmp_path / "clone")
+    stub.routes["GET /api/cli/workspaces"] = {"workspaces": []}
+    stub.routes["POST /api/cli/workspaces"] = [
+        Answer({"message": "The name is taken; choose another."}, 409),
+        Answer(LAB, 201),
+    ]
+    with Terminal("quickstart", cwd=tmp_path / "clone", env=here) as terminal:
+        terminal.expect("Name of a new workspace:")
+        terminal.send("api\r")
+        terminal.expect("The name is taken")
+        terminal.send("lab\r")
+        terminal.expect("What do you want")
+        terminal.send("4")
+        assert terminal.finish() == 0
+        assert "✓ Workspace lab" in terminal.text
+    named = [
+        asked.json["name"] for asked in stub.asked if (asked.method, asked.path) == ("POST", "/api/cli/workspaces")
+    ]
+    assert named == ["api", "lab"]
 
 
 @pytest.mark.parametrize("arguments", [["--json"], ["--plain"], []])

@@ -149,6 +149,16 @@ def test_quickstart_knows_repository_billing_and_intent(house, client):
     assert TestClient(create_app(strict)).get(place, headers=headers).json()["billing_ready"] is False
 
 
+def test_a_client_makes_a_workspace_and_sees_it_listed(house, client):
+    headers, place = house.headers("ada"), "/api/cli/workspaces"
+    made = client.post(place, json={"name": "second"}, headers=headers)
+    assert made.status_code == 201, made.text
+    assert (made.json()["role"], made.json()["connected_repo"]["clone_url"]) == ("owner", "/git/second/second.git")
+    assert made.json() in client.get(place, headers=headers).json()["workspaces"]
+    assert client.post(place, json={"name": "second"}, headers=headers).status_code == 409
+    assert client.post(place, json={"name": "-"}, headers=headers).json()["code"] == "NAME_INVALID"
+
+
 def test_clients_hear_of_versions_only_what_an_administrator_meant(house):
     versions = {"minimum_client": "0.3.5", "deprecated_client": "0.3.7", "recommended_client": "0.3.9"}
     strict = Services(house.services.settings.model_copy(update=versions), house.services.database, house.clock)

@@ -19,18 +19,28 @@ from osmosis_ai.cli.account import store_login
 from osmosis_ai.cli.cloning import find_clone, make_clone
 from osmosis_ai.cli.output import Cancelled
 from osmosis_ai.cli.results import Lines, OperationResult, Text
+from osmosis_ai.client.address import PRODUCTION_URL
 from osmosis_ai.client.credentials import environment_token, resolve_credential
 from osmosis_ai.client.session import PlatformClient, open_client
 from osmosis_ai.client.workspaces import (
     AccountWorkspace,
     SetUp,
+    create_workspace,
     fetch_set_up,
     fetch_workspaces,
     find_named,
     is_clone_of,
     record_intent,
 )
-from osmosis_ai.errors import AuthRequiredError, InteractiveRequiredError, NotFoundError, OsmosisError, PlatformError
+from osmosis_ai.errors import (
+    AuthRequiredError,
+    ConflictError,
+    InteractiveRequiredError,
+    NotFoundError,
+    OsmosisError,
+    PlatformError,
+    ValidationError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,12 +143,27 @@ def _log_in(output: Output) -> list[AccountWorkspace]:
 def _fetch(output: Output) -> list[AccountWorkspace]:
     with open_client(None, warn=output.warn) as client, output.working("Fetching workspaces..."):
         found = fetch_workspaces(client)
-        if not found:
-            raise NotFoundError(
-                f"This account belongs to no workspace yet. Create one at {client.platform_url}, then run 'osmosis"
-                " quickstart' again."
-            )
-        return found
+    return found or [_make_workspace(output)]
+
+
+def _make_workspace(output: Output) -> AccountWorkspace:
+    """The account's first workspace, where the platform is not the production one, which makes them on its pages."""
+    from osmosis_ai.cli.prompts import ask_text
+
+    with open_client(None, warn=output.warn) as client:
+        where = f"{client.platform_url}, then run 'osmosis quickstart' again."
+        if client.platform_url == PRODUCTION_URL:
+            raise NotFoundError(f"This account belongs to no workspace yet. Create one at {where}")
+        output.present(
+            Lines(["This account belongs to no workspace yet. To join one, ask its owner for an invitation."])
+        )
+        while True:
+            try:
+                return create_workspace(client, ask_text("Name of a new workspace"))
+            except (ConflictError, ValidationError) as error:
+                output.note(error.message)
+            except NotFoundError:
+                raise NotFoundError(f"This account belongs to no workspace yet. Create one at {where}") from None
 
 
 def _choose_workspace(

@@ -76,20 +76,17 @@ def fetch_workspaces(client: PlatformClient) -> list[AccountWorkspace]:
     Raises:
         OsmosisError: The platform's error, or a malformed answer.
     """
-    found = []
-    for one in Record(client.get("/workspaces"), "reply").records("workspaces"):
-        repository = one.maybe_record("connected_repo")
-        found.append(
-            AccountWorkspace(
-                one.text("id"),
-                one.text("name"),
-                repository.maybe_text("repo_full_name") if repository else None,
-                one.maybe_text("role"),
-                one.flag("has_billing_setup") if "has_billing_setup" in one else None,
-                _clone_url(repository, client.platform_url),
-            )
-        )
-    return found
+    records = Record(client.get("/workspaces"), "reply").records("workspaces")
+    return [_workspace(one, client.platform_url) for one in records]
+
+
+def create_workspace(client: PlatformClient, name: str) -> AccountWorkspace:
+    """Make a workspace, where the platform lets accounts do that from here.
+
+    Raises:
+        OsmosisError: The platform's error, or a malformed answer.
+    """
+    return _workspace(Record(client.post("/workspaces", {"name": name}), "reply"), client.platform_url)
 
 
 def find_named(workspaces: Sequence[AccountWorkspace], name: str, *, any_case: bool = False) -> AccountWorkspace | None:
@@ -137,6 +134,18 @@ def is_clone_of(identity: str, repository: str, clone_url: str | None) -> bool:
         return False
     hosted = f"/git/{name}"
     return identity == known or (known.endswith(hosted) and identity.endswith(hosted))
+
+
+def _workspace(one: Record, platform_url: str) -> AccountWorkspace:
+    repository = one.maybe_record("connected_repo")
+    return AccountWorkspace(
+        one.text("id"),
+        one.text("name"),
+        repository.maybe_text("repo_full_name") if repository else None,
+        one.maybe_text("role"),
+        one.flag("has_billing_setup") if "has_billing_setup" in one else None,
+        _clone_url(repository, platform_url),
+    )
 
 
 def _clone_url(repository: Record | None, platform_url: str) -> str | None:

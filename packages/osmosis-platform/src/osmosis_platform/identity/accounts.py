@@ -13,7 +13,7 @@ from osmosis_platform.db.repositories.users import User, UserRepository
 from osmosis_platform.db.repositories.workspaces import Workspace, WorkspaceRepository
 from osmosis_platform.domain.actor import Actor
 from osmosis_platform.domain.permissions import Action, Role
-from osmosis_platform.errors import InvalidRequestError
+from osmosis_platform.errors import ForbiddenError, InvalidRequestError
 from osmosis_platform.identity.members import acting_role
 from osmosis_platform.identity.names import check_email, check_person_name, check_timezone, check_workspace_name
 from osmosis_platform.identity.removal import take_away
@@ -79,12 +79,16 @@ def create_workspace(
     """Makes a workspace with its hosted repository; whoever makes it is its owner.
 
     Raises:
+        ForbiddenError: `TOKEN_REACH`: the token at hand is for one workspace.
         InvalidRequestError: The name or zone does not fit.
         TakenError: The name is taken.
     """
     from osmosis_platform.git.hosting import create_hosted
 
     actor = owner if isinstance(owner, Actor) else actor_of(owner)
+    if actor.only_workspace_id is not None:
+        message = "This token is for one workspace only and makes no others; use another token."
+        raise ForbiddenError(message, code="TOKEN_REACH")
     name, timezone = check_workspace_name(name), check_timezone(timezone)
     workspace = WorkspaceRepository(work).add(name, created_by=actor.user_id, timezone=timezone)
     MembershipRepository(work).add(workspace.id, actor.user_id, Role.OWNER)

@@ -7,11 +7,13 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from osmosis_platform.api.bodies import StrictBody
 from osmosis_platform.api.scope import ServicesDep, allowed_caller
 from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.workspaces import SeenWorkspace, WorkspaceRepository
 from osmosis_platform.domain.actor import Actor
 from osmosis_platform.domain.permissions import Action
+from osmosis_platform.identity.accounts import create_workspace
 from osmosis_platform.settings import Settings
 
 router = APIRouter(prefix="/api/cli", tags=["workspaces"])
@@ -35,6 +37,12 @@ class ListedWorkspace(BaseModel):
     role: str
     has_billing_setup: bool
     connected_repo: ConnectedRepo | None
+
+
+class NewWorkspace(StrictBody):
+    """A workspace to make."""
+
+    name: str = Field(min_length=1, max_length=100)
 
 
 class WorkspacesResponse(BaseModel):
@@ -66,6 +74,21 @@ async def workspaces(
     """Lists the caller's workspaces, by name."""
     found = await services.database.reading(lambda work: reached_workspaces(work, actor))
     return WorkspacesResponse(workspaces=[_listed(services.settings, one) for one in found])
+
+
+@router.post("/workspaces", status_code=201)
+async def make_workspace(
+    services: ServicesDep, actor: Annotated[Actor, allowed_caller(Action.WORKSPACE_CREATE)], wanted: NewWorkspace
+) -> ListedWorkspace:
+    """Makes a workspace with its hosted repository, for the wizard of our client; 0.3.8 does not know this."""
+
+    def make(work: UnitOfWork) -> ListedWorkspace:
+        made = create_workspace(services, work, actor, wanted.name)
+        seen = WorkspaceRepository(work).seen_by_named(actor.user_id, made.id)
+        assert seen is not None
+        return _listed(services.settings, seen)
+
+    return await services.database.writing(make)
 
 
 def _listed(settings: Settings, seen: SeenWorkspace) -> ListedWorkspace:

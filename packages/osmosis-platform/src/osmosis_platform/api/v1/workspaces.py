@@ -14,7 +14,6 @@ from osmosis_platform.db.database import UnitOfWork
 from osmosis_platform.db.repositories.workspaces import Workspace, WorkspaceRepository
 from osmosis_platform.domain.actor import Actor
 from osmosis_platform.domain.permissions import Action
-from osmosis_platform.errors import ForbiddenError
 from osmosis_platform.identity.accounts import change_workspace, create_workspace, delete_workspace
 from osmosis_platform.identity.members import leave_workspace
 from osmosis_platform.settings import Settings
@@ -97,9 +96,6 @@ async def make_workspace(
     services: ServicesDep, actor: Annotated[Actor, allowed_caller(Action.WORKSPACE_CREATE)], wanted: NewWorkspace
 ) -> WorkspaceView:
     """Makes a workspace with its hosted repository; the caller is its owner."""
-    if actor.only_workspace_id is not None:
-        message = "This token is for one workspace only and makes no others; use another token."
-        raise ForbiddenError(message, code="TOKEN_REACH")
 
     def make(work: UnitOfWork) -> WorkspaceView:
         made = create_workspace(services, work, actor, wanted.name, timezone=wanted.timezone)

@@ -101,7 +101,7 @@ def test_a_body_cut_off_half_way_strikes_out_the_part_it_was_to_replace(store, f
     upload = store.begin_upload(KEY, size_bytes=3)
     assert file_http.put(upload.urls[0], content=b"123", headers=OCTETS).status_code == 200
     writer = PartWriter(Staging(store.staging, upload.store_id), 1, 0, 3)
-    writer.write(b"9")  # and the connection breaks
+    writer.write([b"9"])  # and the connection breaks
     writer.close()
     assert store.uploaded_parts(KEY, upload) == []
     assert file_http.put(upload.urls[0], content=b"123", headers=OCTETS).status_code == 200
@@ -112,14 +112,14 @@ def test_a_part_has_one_writer_and_a_completion_none(store):
     upload = store.begin_upload(KEY, size_bytes=2000)
     claims = [store.signer.read(urlsplit(url).path.removeprefix(PREFIX)) for url in upload.urls]
     with store.part(claims[0]) as writer:
-        writer.write(b"x" * 1024)
+        writer.write([b"x" * 1024])
         with pytest.raises(UnavailableError) as busy, store.part(claims[0]):
             pass
         assert busy.value.error_code == "UPLOAD_BUSY"
         with pytest.raises(UnavailableError):
             store.complete_upload(KEY, upload, [])
         with store.part(claims[1]) as second:
-            second.write(b"y" * (2000 - 1024))
+            second.write([b"y" * (2000 - 1024)])
             second.finish()
         writer.finish()
     etags = [(part.number, part.etag) for part in store.uploaded_parts(KEY, upload)]
@@ -130,7 +130,7 @@ def test_an_abort_while_a_part_arrives_leaves_nothing(store):
     upload = store.begin_upload(KEY, size_bytes=3)
     claims = store.signer.read(urlsplit(upload.urls[0]).path.removeprefix(PREFIX))
     with pytest.raises(MissingError), store.part(claims) as writer:
-        writer.write(b"123")
+        writer.write([b"123"])
         store.abort_upload(KEY, upload)
         writer.finish()
     assert list(store.staging.iterdir()) == []

@@ -29,6 +29,7 @@ router = APIRouter(
 )
 
 BATCH_BYTES = 4 << 20
+_BATCH_CHUNKS = 1024  # however small a client sends them
 _AHEAD = 2  # batches that wait for the disk while the next one arrives
 _READ_BYTES = 1 << 20
 
@@ -161,6 +162,8 @@ def _check_headers(request: Request, claims: Claims) -> None:
 async def _receive(request: Request, store: FileStore, claims: Claims) -> UploadedPart:
     """Streams the body to the disk: 4 MiB batches to one thread that hashes and writes them, at most three in memory.
 
+    A batch is the chunks as they came: to copy them together would cost as much as to hash them.
+
     A client that goes away leaves the part struck out; what it had sent counts for nothing.
     """
     executor = ThreadPoolExecutor(1, thread_name_prefix="upload")
@@ -176,14 +179,16 @@ async def _receive(request: Request, store: FileStore, claims: Claims) -> Upload
     try:
         writer: PartWriter = await run(context.__enter__)
         entered = True
-        batch = bytearray()
+        batch: list[bytes] = []
+        size_bytes = 0
         async for chunk in _body(request):
-            batch += chunk
-            if len(batch) >= BATCH_BYTES:
+            batch.append(chunk)
+            size_bytes += len(chunk)
+            if size_bytes >= BATCH_BYTES or len(batch) >= _BATCH_CHUNKS:
                 if len(waiting) >= _AHEAD:
                     await asyncio.wrap_future(waiting.popleft())
                 waiting.append(executor.submit(writer.write, batch))
-                batch = bytearray()
+                batch, size_bytes = [], 0
         if batch:
             waiting.append(executor.submit(writer.write, batch))
         while waiting:

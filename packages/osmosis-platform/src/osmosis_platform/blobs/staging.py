@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,8 @@ class PartWriter:
         self._start = self._written_back = self._at = offset
         self._end = offset + size_bytes
         self._hash = hashlib.sha256()
+        # Hashing takes as long as writing, and neither needs the interpreter: each batch is hashed beside its write.
+        self._hasher = ThreadPoolExecutor(1, thread_name_prefix="hash")
         try:
             self._file = os.open(staging.data, os.O_WRONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -121,21 +124,23 @@ class PartWriter:
             self.close()
             raise
 
-    def write(self, batch: bytes | bytearray | memoryview) -> None:
-        """Adds bytes.
+    def write(self, batch: Sequence[bytes]) -> None:
+        """Adds the bytes of some chunks.
 
         Raises:
             InvalidRequestError: `BLOB_SIZE`: more than the part has.
             OSError: The disk is full, or broken.
         """
-        if self._at + len(batch) > self._end:
+        if self._at + sum(map(len, batch)) > self._end:
             raise self._wrong_size("more bytes came")
-        self._hash.update(batch)
-        view = memoryview(batch)
-        while view:
-            count = os.pwrite(self._file, view, self._at)
-            self._at += count
-            view = view[count:]
+        hashing = self._hasher.submit(self._update, batch)
+        for chunk in batch:
+            view = memoryview(chunk)
+            while view:
+                count = os.pwrite(self._file, view, self._at)
+                self._at += count
+                view = view[count:]
+        hashing.result()
         if self._at - self._written_back >= _WRITEBACK_BYTES:
             self._start_writeback()
 
@@ -155,7 +160,12 @@ class PartWriter:
 
     def close(self) -> None:
         """Lets the file go."""
+        self._hasher.shutdown()
         os.close(self._file)
+
+    def _update(self, batch: Sequence[bytes]) -> None:
+        for chunk in batch:
+            self._hash.update(chunk)
 
     def _start_writeback(self) -> None:
         # The kernel starts to write these pages now, so that the fsync at the end has little left, and lets go of the

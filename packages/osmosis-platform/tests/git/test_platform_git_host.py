@@ -343,6 +343,25 @@ def test_many_clients_at_once_wait_for_a_free_process(server, services, clone_ur
         list(pool.map(lambda n: git("clone", "-q", clone_url(), tmp_path / f"c{n}"), range(6)))
 
 
+def test_one_persons_slow_clients_leave_a_process_to_the_others(server, services, lab, clone_url, tmp_path):
+    object.__setattr__(services, "settings", services.settings.model_copy(update={"git_processes": 2}))
+    token = httpx.BasicAuth("any", lab.tokens["owner"])._auth_header
+    head = (
+        "POST /git/lab/lab.git/git-receive-pack HTTP/1.1\r\nHost: x\r\n"
+        f"Authorization: {token}\r\nContent-Type: application/x-git-receive-pack-request\r\n"
+        "Content-Length: 1000000\r\n\r\n"
+    )
+    slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(4)]
+    for connection in slow:
+        connection.sendall(head.encode() + b"0094")
+    assert _until(lambda: _processes(lab.path.name), True)
+    began = time.monotonic()
+    git("clone", "-q", clone_url("member"), tmp_path / "a")
+    assert time.monotonic() - began < 20
+    for connection in slow:
+        connection.close()
+
+
 def test_a_cgi_head_passes_only_what_clients_need():
     head = b"Status: 403 Forbidden\r\nContent-Type: text/plain\r\nX-Inner: secret\r\n\r\n"
     assert parse_cgi_head(head) == (403, [(b"content-type", b"text/plain")])

@@ -12,6 +12,7 @@ import re
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import anyio.to_thread
 import structlog
@@ -88,7 +89,7 @@ async def serve(request: Request) -> Response:
     )
     if found["operation"] == "git-receive-pack":
         exchange.finish = lambda: _note_push(services, repository, actor)
-    return _Exchange(exchange, _slots(request, services))
+    return _Exchange(exchange, _slots(request, services, actor.user_id))
 
 
 # Not API routes: git's protocol has no place in OpenAPI, and its answers are git's own.
@@ -98,12 +99,13 @@ router.add_route("/git/{path:path}", serve, methods=["GET", "POST"], include_in_
 class _Exchange(Response):
     """A response that takes the connection over."""
 
-    def __init__(self, exchange: GitExchange, slots: asyncio.Semaphore) -> None:
-        self._exchange, self._slots_left = exchange, slots
+    def __init__(self, exchange: GitExchange, slots: tuple[asyncio.Semaphore, asyncio.Semaphore]) -> None:
+        self._exchange, self._slots = exchange, slots
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with _slot(self._slots_left):
+        mine, everybodys = self._slots
+        async with _slot(mine), _slot(everybodys):
             await self._exchange.serve(scope, receive, send)
 
 
@@ -120,11 +122,15 @@ async def _slot(slots: asyncio.Semaphore) -> AsyncGenerator[None]:
         slots.release()
 
 
-def _slots(request: Request, services: Services) -> asyncio.Semaphore:
-    state = request.app.state
+def _slots(request: Request, services: Services, user_id: str) -> tuple[asyncio.Semaphore, asyncio.Semaphore]:
+    """The person's slots and everybody's: one person's slow clients must leave some to the others."""
+    state, count = request.app.state, services.settings.git_processes
     if not hasattr(state, "git_slots"):
-        state.git_slots = asyncio.Semaphore(services.settings.git_processes)
-    return state.git_slots
+        state.git_slots, state.git_slots_of = asyncio.Semaphore(count), WeakValueDictionary()
+    mine = state.git_slots_of.get(user_id)
+    if mine is None:
+        mine = state.git_slots_of[user_id] = asyncio.Semaphore(max(1, count * 3 // 4))
+    return mine, state.git_slots
 
 
 def _action(request: Request, operation: str) -> Action:

@@ -129,3 +129,7 @@ def test_the_audit_log_is_exported_whole(ada, grace, services):
 def test_what_people_write_is_text(ada):
     ada.submit("/account/name", name="<img src=x onerror=alert(1)>")
     assert "<img" not in ada.get("/difference/members").text
+
+
+def test_who_deletes_a_workspace_reads_how_long_it_can_be_brought_back(ada):
+    assert "For 7 days an administrator of the platform can bring it back" in ada.get("/difference/settings").text

@@ -66,7 +66,7 @@ def enqueue(
         priority: Higher first, within the workspace.
         not_before: When it may start; default: at once.
         max_failures: How many tries it has with errors that may pass.
-        max_crashes: How many lost leases make it a poison that is not tried again.
+        max_crashes: How many leases lost with no other job in the worker make it a poison that is not tried again.
 
     Returns:
         The id of the job.

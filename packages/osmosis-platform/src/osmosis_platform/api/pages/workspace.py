@@ -312,6 +312,7 @@ def _settings(request: Request, scope: WorkspaceScope, **facts: Any) -> Response
         may_update=may(scope, Action.WORKSPACE_UPDATE),
         may_delete=may(scope, Action.WORKSPACE_DELETE),
         zones=_zones(),
+        kept_days=request.app.state.services.settings.deleted_workspace_days,
         **facts,
     )
 

@@ -24,7 +24,7 @@ class ListedJob:
 
     Attributes:
         failures: Ends by an error that may pass.
-        crashes: Leases that were lost.
+        crashes: Leases that were lost with no other job in the worker.
         error: Of the last failure; kept while the job waits for its next try.
     """
 

@@ -201,7 +201,7 @@ class WorkspaceRepository:
         self._set(workspace_id, billing_ready=ready)
 
     def delete(self, workspace_id: str) -> None:
-        """Takes a workspace away from everybody; its rows stay, and its names are free again."""
+        """Takes a workspace away from everybody; its rows stay until it is purged, and its names are free again."""
         self._set(workspace_id, deleted_at=self._work.clock(), name_key=None)
         former = former_workspace_names
         self._work.execute(sa.delete(former).where(former.c.workspace_id == workspace_id))

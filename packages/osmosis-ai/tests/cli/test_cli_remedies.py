@@ -1,10 +1,11 @@
 """What a newcomer meets first: each error names the thing, the place and the remedy, and nothing that is secret."""
 
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
-from osmosis_cli import environment, make_workspace, osmosis
+from osmosis_cli import OSMOSIS, environment, make_workspace, osmosis
 from stub_api import Answer, StubApi
 
 
@@ -205,6 +206,16 @@ def test_values_that_cannot_work_are_refused_before_anything_is_asked(tmp_path: 
         assert stub.asked == []
     assert (done.status, done.error["code"]) in ((1, "VALIDATION"), (1, "NOT_FOUND"))
     assert said in done.error["message"]
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["--json", "template", "list"]])
+def test_a_full_disk_is_an_error_and_no_noise_of_the_interpreter(tmp_path: Path, arguments: list[str]):
+    with open("/dev/full", "w") as full:
+        command = [str(OSMOSIS), *arguments]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=environment(tmp_path), text=True)
+    assert done.returncode == 1
+    assert "No space left" in done.stderr
+    assert "Exception" not in done.stderr
 
 
 def test_a_blank_platform_is_not_the_production_platform(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -19,8 +20,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments in (["-V"], ["--version"]) and sys.stdout is not None:
-        sys.stdout.write(f"{package_name} {PACKAGE_VERSION}\n")
-        return 0
+        try:
+            sys.stdout.write(f"{package_name} {PACKAGE_VERSION}\n")
+            sys.stdout.flush()
+            return 0
+        except OSError as error:  # nobody reads it, or the disk is full
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more
+            if not isinstance(error, BrokenPipeError):
+                sys.stderr.write(f"Error: {error.strerror}\n")
+            return 1
     from osmosis_ai.cli.program import run
 
     status = run(arguments)

@@ -32,7 +32,8 @@ def view_training(run_dir: Path) -> DetailResult:
         NotFoundError: The directory holds no training.
         ValidationError: A file of the run is damaged.
     """
-    if not any((run_dir / name).exists() for name in ("manifest.json", "metrics.jsonl", "checkpoints")):
+    known = run_dir.parent.name == "trainings"  # one that has just begun is empty
+    if not known and not any((run_dir / name).exists() for name in ("manifest.json", "metrics.jsonl", "checkpoints")):
         raise NotFoundError(
             f"{run_dir} holds no training: no manifest.json, metrics.jsonl or checkpoints. Trainings lie under"
             " .osmosis/trainings."

@@ -197,6 +197,9 @@ def test_tables_stay_straight_in_a_locale_that_has_no_wide_characters(tmp_path: 
         (("eval", "run", "configs/eval/a.toml", "--rows", "5-3"), "ends before it starts"),
         (("eval", "run", "configs/eval/a.toml", "--name", "../x"), "'../x' cannot be the name"),
         (("train", "run", "configs/training/a.toml", "--rows", "a"), "cannot be read"),
+        (("eval", "info", "e", "-o", ".git/config"), "is a file; -o names the folder"),
+        (("eval", "download", "e", "-o", ".git/config/deeper"), "is a file; -o names the folder"),
+        (("benchmark", "runs", "download", "e", "-o", ".git/config"), "is a file; -o names the folder"),
     ],
 )
 def test_values_that_cannot_work_are_refused_before_anything_is_asked(tmp_path: Path, command, said: str):

@@ -105,11 +105,14 @@ def show_eval(invocation: Invocation, name: str, *, output_root: str | None, wat
     """One evaluation with its figures; `metrics.json` is fetched where asked, and always for people.
 
     Raises:
+        ValidationError: `output_root` is a file.
         OsmosisError: No scope, no login, or the platform's error.
     """
+    from osmosis_ai.cli.output_places import refuse_file
     from osmosis_ai.client.scope import resolve_scope
     from osmosis_ai.client.session import open_client
 
+    refuse_file(output_root)
     scope = resolve_scope(invocation.workspace)
     output = invocation.output
     with open_client(scope, warn=output.warn) as client:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
+
+from osmosis_ai.errors import ValidationError
 
 _LONGEST = 255
 _RESERVED = frozenset(
@@ -14,6 +17,20 @@ _RESERVED = frozenset(
 def file_word(text: str) -> str:
     """Text with the characters only that every file system takes."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._") or "run"
+
+
+def refuse_file(folder: str | None) -> None:
+    """Check, before anything is asked of the platform, that `-o` can name a folder.
+
+    Raises:
+        ValidationError: It, or what should hold it, is a file.
+    """
+    if folder is None:
+        return
+    path = Path.cwd() / folder
+    there = next(place for place in (path, *path.parents) if os.path.lexists(place))
+    if not there.is_dir():
+        raise ValidationError(f"{there} is a file; -o names the folder that the outputs go into.")
 
 
 def run_folder(kind: str, name: str | None, run_id: str, base: Path) -> Path:

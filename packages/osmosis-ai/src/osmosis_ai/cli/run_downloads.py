@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from osmosis_ai.cli.figures import path_text, plural, size_text
-from osmosis_ai.cli.output_places import run_folder
+from osmosis_ai.cli.output_places import refuse_file, run_folder
 from osmosis_ai.cli.results import Block, Column, OperationResult, Table
 from osmosis_ai.errors import ConflictError, NotFoundError, PlatformError, ValidationError
 
@@ -61,6 +61,7 @@ def download_eval(
     from osmosis_ai.client.session import open_client, segment
     from osmosis_ai.client.transfer.layout import EVAL
 
+    refuse_file(folder)
     selected = EVAL.choose(types)
     params = {"types": ",".join(selected), "rows": check_rows(rows) if rows is not None else None}
     scope = resolve_git_scope()
@@ -91,6 +92,7 @@ def download_benchmark_run(
     from osmosis_ai.client.session import open_client, segment
     from osmosis_ai.client.transfer.layout import BENCHMARK
 
+    refuse_file(folder)
     selected = BENCHMARK.choose(types)
     scope = resolve_scope(invocation.workspace)
     with open_client(scope, warn=invocation.output.warn) as client:
@@ -131,10 +133,7 @@ def fetch_metrics_file(client: PlatformClient, run_id: str, folder: Path) -> Pat
 def _root(folder: str | None, kind: str, record: Mapping[str, Any], scope: Scope) -> Path:
     if folder is None:
         return run_folder(kind, record["name"], record["id"], scope.base_directory)
-    root = Path(folder)
-    if root.exists() and not root.is_dir():
-        raise ValidationError(f"{root} is a file; -o names the folder that the outputs go into.")
-    return root
+    return Path(folder)
 
 
 class _Download:

@@ -24,7 +24,7 @@ from fastapi.routing import APIRoute
 from starlette.responses import StreamingResponse
 
 from osmosis_platform import crashpoints
-from osmosis_platform.api.scope import caller, services_of
+from osmosis_platform.api.scope import caller, declared, services_of
 from osmosis_platform.db.database import UnitOfWork, joining
 from osmosis_platform.db.repositories.idempotency import IdempotencyRepository, KeyedRequest
 from osmosis_platform.domain.actor import Actor
@@ -66,9 +66,12 @@ class IdempotentRoute(APIRoute):
 
 
 def take_keys(router: APIRouter) -> None:
-    """Lets every POST of a /api/v1 router take keys; called before the router is included."""
+    """Lets every POST of a /api/v1 router that needs a credential take keys; called before the router is included."""
     for route in router.routes:
-        if isinstance(route, APIRoute) and route.path.startswith("/api/v1/") and "POST" in (route.methods or ()):
+        if not isinstance(route, APIRoute) or not route.path.startswith("/api/v1/"):
+            continue
+        said = declared(route)
+        if "POST" in (route.methods or ()) and said is not None and said.action is not None:
             route.__class__ = IdempotentRoute  # including a router makes its routes anew, of their class
             extra = route.openapi_extra or {}
             route.openapi_extra = {**extra, "parameters": [*extra.get("parameters", ()), _PARAMETER]}

@@ -25,15 +25,18 @@ class Verdict:
 
 def judge(settings: Settings, client: str | None) -> Verdict | None:
     """What to tell a client of a version; None when there is nothing to say, as for versions that are none."""
-    try:
-        version = Version(client or "")
-    except InvalidVersion:
-        return None
-    for least, status, what in (
+    rules = (
         (settings.minimum_client, "unsupported", "is not supported by this platform, which needs"),
         (settings.deprecated_client, "deprecated", "will soon not be supported by this platform, which then needs"),
         (settings.recommended_client, "upgrade_available", "works; this platform recommends"),
-    ):
+    )
+    if client is None or not any(least for least, _, _ in rules):
+        return None
+    try:
+        version = Version(client)
+    except InvalidVersion:
+        return None
+    for least, status, what in rules:
         if least is not None and version < Version(least):
             return Verdict(status, f"osmosis-ai {version} {what} {least} or newer. {_REMEDY}")
     return None

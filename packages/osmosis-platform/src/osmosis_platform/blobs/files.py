@@ -37,6 +37,7 @@ _CHUNK_BYTES = 1 << 20
 _RESERVE_BYTES = 128 << 20
 _ETAG = "user.osmosis.etag"
 _COMPLETING = 0
+_COMPLETED_S = 10.0
 
 
 class FileStore:
@@ -56,7 +57,7 @@ class FileStore:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.signer = UrlSigner(signing_key, clock)
         self._busy: dict[str, set[int]] = {}  # parts of each upload that are being written; 0 while it is completed
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()  # guards _busy
 
     def put(self, key: str, chunks: Iterable[bytes]) -> BlobInfo:
         """See `BlobStore`."""
@@ -235,8 +236,9 @@ class FileStore:
 
     @contextmanager
     def _alone(self, upload_id: str, part: int) -> Generator[None]:
-        """Keeps a part to one writer, and an upload that is completed to its completer."""
-        with self._lock:
+        """Keeps a part to one writer, and an upload that is completed to its completer, which is waited for."""
+        with self._changed:
+            self._changed.wait_for(lambda: _COMPLETING not in self._busy.get(upload_id, ()), _COMPLETED_S)
             busy = self._busy.setdefault(upload_id, set())
             if _COMPLETING in busy or part in busy or (part == _COMPLETING and busy):
                 message = "Another request is just writing this upload. Try again in a moment."
@@ -245,10 +247,11 @@ class FileStore:
         try:
             yield
         finally:
-            with self._lock:
+            with self._changed:
                 busy.discard(part)
                 if not busy:
                     self._busy.pop(upload_id, None)
+                self._changed.notify_all()
 
     def _path(self, key: str) -> Path:
         return self.objects / check_key(key)

@@ -142,7 +142,7 @@ def test_an_upload_that_is_taken_back_leaves_no_notes(ws, env, store, tmp_path):
 
 def test_an_upload_whose_end_is_refused_for_good_is_not_tried_again_as_it_is(ws, env, store, tmp_path):
     store.stalls = False
-    told = store.api.routes.pop("POST /api/cli/datasets/ds_1/complete")
+    store.api.routes.pop("POST /api/cli/datasets/ds_1/complete")
     store.api.routes["POST /api/cli/datasets/ds_1/complete"] = Answer({"error": "not now"}, 403)
     assert osmosis(*UPLOAD, cwd=ws, env=env).status == 1
     assert len(notes(tmp_path)) == 1

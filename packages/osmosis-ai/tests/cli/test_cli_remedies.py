@@ -249,3 +249,10 @@ def test_a_dotenv_file_that_only_lies_here_cannot_make_git_run_programs(tmp_path
     codes = [line["warning"]["code"] for line in done.objects]
     assert codes.count("DOTENV_LINE_SKIPPED") == (0 if named else 3)
     assert (tmp_path / "ran").exists() is named
+
+
+def test_the_next_command_of_an_empty_list_stays_in_the_named_workspace(tmp_path: Path):
+    with StubApi({"GET /api/cli/datasets": {"datasets": [], "total_count": 0}}) as stub:
+        env = environment(tmp_path, **stub.environment())
+        done = osmosis("--workspace", "my lab", "dataset", "list", cwd=tmp_path, env=env)
+    assert "osmosis --workspace 'my lab' dataset upload" in done.stdout

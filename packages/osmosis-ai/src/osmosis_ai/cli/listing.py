@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -58,9 +59,16 @@ class Listing:
             total_count=page.total_count,
             has_more=page.has_more,
             next_offset=page.next_offset,
-            hints=[*([] if items else [self.empty]), *hints],
+            hints=[*([] if items else [self._next(extras)]), *hints],
             extras=extras,
         )
+
+    def _next(self, extras: Mapping[str, Any]) -> str:
+        """What to do about an empty list, in the same workspace."""
+        if "workspace" not in extras:
+            return self.empty
+        named = f"osmosis --workspace {shlex.quote(extras['workspace']['name'])} "
+        return self.empty.replace("osmosis ", named)
 
 
 @contextmanager

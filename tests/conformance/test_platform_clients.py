@@ -5,60 +5,18 @@ Each test is a walk of one command family as a user would make it, with the clie
 
 import json
 import re
-import subprocess
-import time
-from contextlib import ExitStack
-from functools import cache
-from itertools import count
-from pathlib import Path
 
 import pytest
-from certificates import self_signed
-from osmosis_cli import OSMOSIS, Terminal, environment
-from platform_process import PlatformProcess
-from postgres_server import PostgresServer
-from published import VENV, needs_published
-from s3_server import S3Server
-
-PUBLISHED = VENV / "bin/osmosis"
-SETUPS = [
-    pytest.param(("sqlite-files", OSMOSIS), id="ours-sqlite-files"),
-    pytest.param(("sqlite-files", PUBLISHED), id="published-sqlite-files", marks=needs_published),
-    pytest.param(("postgresql-s3", OSMOSIS), id="ours-postgresql-s3"),
-    pytest.param(("postgresql-s3", PUBLISHED), id="published-postgresql-s3", marks=needs_published),
-]
-ON_ONE_MACHINE = SETUPS[:2]
-OVER_TLS = [
-    pytest.param(("tls", OSMOSIS), id="ours-tls"),
-    pytest.param(("tls", PUBLISHED), id="published-tls", marks=needs_published),
-]
-ROWS = [{"user_prompt": f"{n} + {n}?", "ground_truth": str(2 * n)} for n in range(12)]
-PART_BYTES = {"sqlite-files": 1024, "postgresql-s3": 5 << 20, "tls": 1024}  # S3 takes none smaller
-_count = count()
+from client_machine import PART_BYTES, ROWS, Machine, both_clients, platforms_of
 
 
 @pytest.fixture(scope="module")
 def platforms(tmp_path_factory):
-    """Bootstrapped platforms, each started when first needed: an owner, a workspace, its repository, a token."""
-    with ExitStack() as stack:
-
-        @cache
-        def start(kind):
-            directory = tmp_path_factory.mktemp(kind)
-            env = {"OSMOSIS_PLATFORM_UPLOAD_PART_BYTES": str(PART_BYTES[kind])}
-            tls = self_signed(directory) if kind == "tls" else None
-            if kind != "postgresql-s3":
-                return stack.enter_context(PlatformProcess(directory / "data", env=env, tls=tls))
-            server, store = PostgresServer(), S3Server()
-            stack.callback(server.close)
-            stack.callback(store.close)
-            database, env = server.create_database("platform"), env | store.settings()
-            return stack.enter_context(PlatformProcess(directory / "data", database_url=database, env=env))
-
+    with platforms_of(tmp_path_factory.mktemp) as start:
         yield start
 
 
-@pytest.fixture(params=SETUPS)
+@pytest.fixture(params=both_clients("sqlite-files") + both_clients("postgresql-s3"))
 def setup(request):
     return request.param
 
@@ -71,71 +29,6 @@ def client(setup):
 @pytest.fixture
 def platform(setup, platforms):
     return platforms(setup[0])
-
-
-class Machine:
-    """A user's machine: a home, one client, and the variables of a shell."""
-
-    def __init__(self, binary: Path, platform: PlatformProcess, home: Path, env: dict[str, str] | None = None) -> None:
-        self.binary, self.platform, self.home = binary, platform, home
-        self.env = {**environment(home), **(platform.environ() if env is None else env)}
-        self.clone = home / "clone"
-        self.name = binary.parent.parent.name.replace(".", "-").strip("-").lower()
-
-    def git(self, *arguments: str, cwd: Path | None = None) -> str:
-        done = subprocess.run(
-            ["git", *arguments], cwd=cwd or self.clone, env=self.env | {"GIT_TERMINAL_PROMPT": "0"},
-            capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    def make_clone(self) -> None:
-        name = self.platform.workspace
-        self.git("clone", "-q", f"https://github.com/{name}/{name}.git", str(self.clone), cwd=self.home)
-
-    def run(self, *arguments: str, cwd: Path | None = None, status: int = 0, stdin: str = ""):
-        done = subprocess.run(
-            [self.binary, "--json", *arguments],
-            cwd=cwd or self.clone, env=self.env, input=stdin, capture_output=True, text=True, timeout=90,
-        )  # fmt: skip
-        assert done.returncode == status, (arguments, done.stdout, done.stderr)
-        if status:
-            return json.loads(done.stderr.strip().splitlines()[-1])["error"]
-        return json.loads(done.stdout) if done.stdout else {}
-
-    def take_wizard(self) -> str:
-        """`quickstart` without a login: a browser approves it; Enter takes what is offered; only the task is typed."""
-        self.env |= {"OSMOSIS_TOKEN_STORE": "file", "BROWSER": "true"}
-        approved = False
-        with Terminal("quickstart", cwd=self.home, env=self.env, binary=self.binary) as terminal:
-            deadline = time.monotonic() + 90
-            while terminal.process.poll() is None and time.monotonic() < deadline:
-                try:
-                    terminal.read(1.5)
-                except AssertionError:  # quiet: it waits for an answer
-                    asks_for_task = re.search(r"(your task|One sentence).{0,40}$", terminal.text, re.DOTALL)
-                    terminal.send("Add two numbers\r" if asks_for_task else "\r")
-                code = re.search(r"\b([A-Z0-9]{4}-[A-Z0-9]{4})\b", terminal.text)
-                if code and not approved:
-                    self.platform.approve_device(code[1])
-                    approved = True
-            assert terminal.process.poll() == 0, terminal.text
-        assert approved
-        self.clone = self.home / self.platform.workspace
-        return terminal.text
-
-    def push_a_rollout(self) -> str:
-        """Makes a rollout on a branch of its own, pushes it with the real Git, and gives the branch."""
-        name = f"walk-{next(_count)}"
-        self.run("rollout", "init", name)
-        self.git("config", "user.email", "ada@example.test")
-        self.git("config", "user.name", "Ada")
-        self.git("checkout", "-q", "-b", f"branch-{name}")
-        self.git("add", "-A")
-        self.git("commit", "-q", "-m", "Add a rollout")
-        self.git("push", "-q", "origin", f"branch-{name}")
-        return f"branch-{name}"
 
 
 @pytest.fixture
@@ -231,57 +124,3 @@ def test_a_workspace_is_named_outside_of_any_clone(machine):
     assert items["workspace"]["name"] == machine.platform.workspace
     refused = machine.run("--workspace", "no-such-workspace", "dataset", "list", cwd=machine.home, status=1)
     assert refused["details"]["platform_code"] == "WORKSPACE_SCOPE_HEADER_ACCESS_DENIED"
-
-
-@pytest.mark.parametrize("setup", ON_ONE_MACHINE)
-def test_the_wizard_logs_in_and_its_clone_works_in_every_shell(client, platform, tmp_path):
-    """Ours needs the platform's URL alone; the published client what `client-env` prints. Neither has a token before."""
-    is_ours = client == OSMOSIS
-    env = {"OSMOSIS_PLATFORM_URL": platform.url} if is_ours else platform.environ(with_token=False)
-    machine = Machine(client, platform, tmp_path, env)
-    machine.take_wizard()
-    assert sorted(path.name for path in (machine.clone / "rollouts").iterdir()) >= ["lookup-local-loop"]
-    [workspace] = platform.get("/api/cli/workspaces")["workspaces"]
-    assert platform.get("/api/cli/quickstart", organizationId=workspace["id"])["completed"] is True
-    stored = json.loads((tmp_path / ".config/osmosis/credentials.json").read_text())["platforms"][platform.url]
-    assert stored["access_token"] not in (machine.clone / ".git/config").read_text()
-
-    if not is_ours:
-        platform.administer("client-env", "--clone", str(machine.clone))
-        platform.administer("client-env", "--clone", str(machine.clone))  # again changes nothing
-    machine.env = {**environment(tmp_path), "OSMOSIS_PLATFORM_URL": platform.url}  # a new shell
-    assert machine.run("auth", "whoami")["data"]["workspace"]["name"] == platform.workspace
-    branch = machine.push_a_rollout()
-    machine.git("fetch", "-q", "origin", branch)
-    assert machine.run("rollout", "list", "--branch", branch)["items"]
-
-
-@pytest.mark.parametrize("setup", OVER_TLS[1:])
-def test_the_lines_for_another_machine_need_nothing_of_ours_there(client, platform, tmp_path):
-    """Here over TLS, with a certificate that nobody trusts before."""
-    certificate = platform.data_dir.parent / "cert.pem"
-    env = platform.environ("--portable", "--ca-file", str(certificate), with_token=False)
-    assert ".venv" not in json.dumps(env)
-    machine = Machine(client, platform, tmp_path, env)
-    machine.take_wizard()
-    branch = machine.push_a_rollout()
-    assert machine.run("rollout", "list", "--branch", branch)["items"]
-
-
-@pytest.mark.parametrize("setup", OVER_TLS)
-def test_over_tls_a_certificate_of_ones_own_is_trusted_and_checked(machine):
-    assert machine.platform.url.startswith("https://")
-    assert machine.run("auth", "whoami")["data"]["workspace"]["role"] == "owner"
-    branch = machine.push_a_rollout()
-    assert machine.run("rollout", "list", "--branch", branch)["items"]
-    file = machine.clone / "data/tls.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS * 10))
-    machine.run("dataset", "upload", str(file), "--yes", "--overwrite")
-    machine.platform.settle()
-    machine.run("dataset", "download", "tls", "-o", str(machine.home / "back.jsonl"))
-    assert (machine.home / "back.jsonl").read_bytes() == file.read_bytes()
-    for index in range(int(machine.env["GIT_CONFIG_COUNT"])):
-        if machine.env[f"GIT_CONFIG_KEY_{index}"].endswith(".proxySSLCAInfo"):
-            machine.env[f"GIT_CONFIG_VALUE_{index}"] = "/dev/null"
-    with pytest.raises(AssertionError, match="certificate"):
-        machine.git("fetch")

@@ -256,3 +256,13 @@ def test_the_next_command_of_an_empty_list_stays_in_the_named_workspace(tmp_path
         env = environment(tmp_path, **stub.environment())
         done = osmosis("--workspace", "my lab", "dataset", "list", cwd=tmp_path, env=env)
     assert "osmosis --workspace 'my lab' dataset upload" in done.stdout
+
+
+@pytest.mark.parametrize("options", [(), ("--plain",)])
+def test_names_of_others_steer_no_terminal_in_hints_either(tmp_path: Path, options: tuple[str, ...]):
+    evil = {"id": "d", "file_name": "\x1b[2J\u202eevil", "status": "error"}
+    with StubApi({"GET /api/cli/datasets/d": evil}) as stub:
+        env = environment(tmp_path, **stub.environment())
+        done = osmosis(*options, "--workspace", "lab", "dataset", "info", "d", cwd=tmp_path, env=env)
+    assert "osmosis dataset logs" in done.stdout
+    assert not {"\x1b", "\u202e"} & set(done.stdout)

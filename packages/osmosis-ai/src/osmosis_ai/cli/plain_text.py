@@ -27,10 +27,10 @@ def plain_lines(result: Result) -> list[str]:
         case ListsResult():
             return [line for page in result.lists.values() for line in (f"{page.table.title}:", *plain_lines(page))]
         case DetailResult():
-            return [*block_lines(result.blocks), *result.hints]
+            return [*block_lines(result.blocks), *map(clean, result.hints)]
         case OperationResult():
             message = result.message or f"{result.operation}: {result.status}"
-            return [*block_lines(result.blocks), clean(message), *result.next_steps]
+            return [*block_lines(result.blocks), clean(message), *map(clean, result.next_steps)]
 
 
 def block_lines(blocks: Iterable[Block]) -> list[str]:

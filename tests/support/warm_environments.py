@@ -9,14 +9,16 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
+from pathlib import Path
 
 import evaluation_workspace
 from osmosis_ai.evaluation.environment import prepare_environment
 from osmosis_ai.workspace.scaffold import TEMPLATE_ROOT, scaffold_rollout
 
 
-def run_uv(command: list[str], environ: dict[str, str]) -> tuple[int, list[str]]:
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+def run_uv(project: Path, command: list[str], environ: dict[str, str]) -> tuple[int, list[str]]:
+    done = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, check=False)
     return done.returncode, (done.stdout + done.stderr).splitlines()
 
 
@@ -29,7 +31,7 @@ def main() -> None:
     (tree / "rollouts/loop/pyproject.toml").write_text(evaluation_workspace.PYPROJECT)
     scaffold_rollout(tree, "scaffolded", force=True)
     for project in sorted((tree / "rollouts").iterdir()):
-        prepare_environment(project, run_uv=run_uv, log=lambda line: print(line, file=sys.stderr))
+        prepare_environment(project, run_uv=partial(run_uv, project), log=lambda line: print(line, file=sys.stderr))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 from osmosis_ai.cli.environment import prepare_environment
 from osmosis_ai.client.address import normalise_platform_url
-from osmosis_ai.errors import ConflictError, UsageError, ValidationError
+from osmosis_ai.client.credentials import resolve_credential
+from osmosis_ai.errors import ConflictError, UnboundTokenError, UsageError, ValidationError
 from osmosis_cli import environment, osmosis
 
 VALIDATE = ("dataset", "validate", "d.jsonl")
@@ -48,6 +49,34 @@ def test_a_named_dotenv_must_be_a_file(clean: Path, given: str):
     (clean / "folder").mkdir()
     with pytest.raises(UsageError, match="--env-file"):
         prepare_environment(given, None, lambda *_: None)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_dotenv_that_only_lies_here_leads_no_login_elsewhere(clean: Path, named: bool):
+    names = ["SSL_CERT_FILE", "PYTHON_KEYRING_BACKEND", "XDG_CONFIG_HOME", "OPENSSL_CONF", "PIP_INDEX_URL"]
+    for name in names:
+        os.environ.pop(name, None)
+    harmless = ["BROWSERBASE_API_KEY", "PATH_TO_MODEL", "XDG_CACHE_DIR_OF_MINE", "UV_INDEX_PRIVATE_PASSWORD"]
+    (clean / ".env").write_text("".join(f"{name}=x\n" for name in (*names, *harmless)))
+    said: list[str] = []
+    prepare_environment(".env" if named else None, None, lambda message, _code: said.append(message))
+    assert [name for name in names if name in os.environ] == (names if named else [])
+    assert len(said) == (0 if named else len(names)) and all("--env-file" in message for message in said)
+    assert [os.environ[name] for name in harmless] == ["x"] * len(harmless)
+
+
+@pytest.mark.parametrize(("token", "sent"), [("", False), ("OSMOSIS_TOKEN=tok\n", True)])
+def test_a_dotenv_that_only_lies_here_binds_only_its_own_token(clean: Path, token: str, sent: bool):
+    platform = "OSMOSIS_PLATFORM_URL=https://evil.example\nOSMOSIS_TOKEN_PLATFORM_URL=https://evil.example\n"
+    (clean / ".env").write_text(token + platform)
+    if not token:
+        os.environ["OSMOSIS_TOKEN"] = "tok"
+    prepare_environment(None, None, lambda *_: None)
+    if sent:
+        assert resolve_credential(os.environ).token == "tok"
+    else:
+        with pytest.raises(UnboundTokenError, match="OSMOSIS_TOKEN_PLATFORM_URL"):
+            resolve_credential(os.environ)
 
 
 def test_two_auth_profiles_conflict(clean: Path):

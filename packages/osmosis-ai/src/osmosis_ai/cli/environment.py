@@ -13,8 +13,19 @@ from pathlib import Path
 from osmosis_ai.errors import ConflictError, UsageError, ValidationError
 
 PLATFORM_URL_VARIABLE = "OSMOSIS_PLATFORM_URL"
-_AUTH_VARIABLES = ("OSMOSIS_TOKEN", PLATFORM_URL_VARIABLE, "OSMOSIS_TOKEN_PLATFORM_URL")
-_STEERING = ("GIT_", "LD_", "DYLD_", "SSH_ASKPASS", "BROWSER", "PATH", "PYTHONHOME")
+_TOKEN_VARIABLE, _BINDING_VARIABLE = "OSMOSIS_TOKEN", "OSMOSIS_TOKEN_PLATFORM_URL"
+_AUTH_VARIABLES = (_TOKEN_VARIABLE, PLATFORM_URL_VARIABLE, _BINDING_VARIABLE)
+# What Git, the loader, OpenSSL, keyrings, the desktop and installers of packages take programs, certificates and
+# settings from.
+_STEERING_PREFIXES = (
+    *("GIT_", "LD_", "DYLD_", "SSH_ASKPASS", "OPENSSL_", "SSL_CERT_"),
+    *("KEYRING_", "DBUS_", "XDG_CONFIG_", "XDG_DATA_", "PIP_"),
+)
+_STEERING = frozenset(
+    "PATH HOME BROWSER GCONV_PATH PYTHONHOME PYTHON_KEYRING_BACKEND XDG_RUNTIME_DIR"
+    " SSLKEYLOGFILE REQUESTS_CA_BUNDLE CURL_CA_BUNDLE"
+    " UV_CONFIG_FILE UV_DEFAULT_INDEX UV_EXTRA_INDEX_URL UV_FIND_LINKS UV_INDEX UV_INDEX_URL".split()
+)
 
 
 def prepare_environment(env_file: str | None, platform: str | None, warn: Callable[[str, str], None]) -> None:
@@ -101,18 +112,25 @@ def _read(path: Path, warn: Callable[[str, str], None]) -> dict[str, str]:
 
 
 def _harmless(values: Mapping[str, str], source: Path, warn: Callable[[str, str], None]) -> dict[str, str]:
-    """What may come from a file that only lies here: nothing that makes git, the loader or the browser run programs.
+    """What may come from a file that only lies here: nothing that runs other programs or leads logins elsewhere.
 
-    A repository from anywhere can hold a `.env`, and looking at its state must not run its code.
+    A repository from anywhere can hold a `.env`. Looking at its state must not run its code, and no file of it says
+    whom a token may be sent to that it does not hold itself.
     """
-    refused = [name for name in values if name.upper().startswith(_STEERING)]
-    for name in refused:
+    refused = {name: "can make other programs run or lead logins elsewhere" for name in values if _steers(name)}
+    if values.get(_BINDING_VARIABLE) and not values.get(_TOKEN_VARIABLE) and os.environ.get(_TOKEN_VARIABLE):
+        refused[_BINDING_VARIABLE] = f"says where the {_TOKEN_VARIABLE} of the environment may be sent"
+    for name, why in refused.items():
         warn(
-            f"{source}: {name} decides which programs run, so it is not taken from a file found by itself. Name the"
-            " file with --env-file, or export the variable.",
+            f"{source}: {name} {why}, so it is not taken from a file found by itself. Name the file with --env-file, or"
+            " export the variable.",
             "DOTENV_LINE_SKIPPED",
         )
     return {name: value for name, value in values.items() if name not in refused}
+
+
+def _steers(name: str) -> bool:
+    return name.upper() in _STEERING or name.upper().startswith(_STEERING_PREFIXES)
 
 
 def _merge(values: Mapping[str, str], source: Path, warn: Callable[[str, str], None], *, without_url: bool) -> None:

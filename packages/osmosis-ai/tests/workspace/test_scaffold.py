@@ -177,7 +177,13 @@ def test_every_command_and_option_the_agent_pages_name_exists():
 
 def test_the_template_agents_are_within_the_rules():
     names = sorted(p.name for p in (TEMPLATE_ROOT / "rollouts").iterdir())
-    assert names == ["lookup-local-loop", "multiply-local-loop", "multiply-local-openai", "multiply-local-strands"]
+    assert names == [
+        "lookup-local-loop",
+        "multiply-harbor-strands",
+        "multiply-local-loop",
+        "multiply-local-openai",
+        "multiply-local-strands",
+    ]
     for name in names:
         module = ast.parse((TEMPLATE_ROOT / f"rollouts/{name}/main.py").read_text())
         assert "app" in {t.id for n in module.body if isinstance(n, ast.Assign) for t in n.targets if hasattr(t, "id")}

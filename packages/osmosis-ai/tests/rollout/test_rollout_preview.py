@@ -151,7 +151,7 @@ def test_what_may_not_be_shown():
             "prompt_token_ids": [1],
             "long": "y" * 20_000,
         },
-        ["mine-secret"],
+        ["mine-secret", "k"],  # so short a key would be found in every word
     )
     assert clean["content"] == "key [REDACTED] and [REDACTED] and [REDACTED]"
     assert clean["api_key"] == "[REDACTED]" and clean["headers"] == {"Authorization": "[REDACTED]", "n": 1}

@@ -21,30 +21,42 @@ _SIGNED = re.compile(r"(?i)(?:sig(?:nature)?|token|expires|credential|x-amz-[a-z
 
 def redact_text(text: str, secrets: Collection[str] = ()) -> str:
     """Text without the secrets, in any of their forms, and without the queries of signed URLs."""
-    if secrets:
-        text = Redactor(secret for secret in secrets if len(secret) >= SHORTEST_SECRET).text(text)
-    return _URL_WITH_QUERY.sub(lambda url: f"{url[1]}?{MARK}" if _SIGNED.search(url[0]) else url[0], text)
+    return _text(text, _redactor_of(secrets))
 
 
 def redact_value(value: Any, secrets: Collection[str] = ()) -> Any:
     """A JSON value without secrets, in its keys too; whatever stands under a key that names a secret is cut out."""
-    if isinstance(value, str):
-        return redact_text(value, secrets)
-    if isinstance(value, dict):
-        return {
-            redact_text(str(key), secrets): MARK
-            if str(key).lower() in _SECRET_KEYS and value[key] is not None
-            else redact_value(value[key], secrets)
-            for key in value
-        }
-    if isinstance(value, list | tuple):
-        return [redact_value(item, secrets) for item in value]
-    return value
+    return _value(value, _redactor_of(secrets))
 
 
 def redact_error[Error: OsmosisError](error: Error, secrets: Collection[str]) -> Error:
     """The same error without secrets in its message and details."""
-    error.message = redact_text(error.message, secrets)
+    redactor = _redactor_of(secrets)
+    error.message = _text(error.message, redactor)
     error.args = (error.message,)
-    error.details = redact_value(error.details, secrets)
+    error.details = _value(error.details, redactor)
     return error
+
+
+def _redactor_of(secrets: Collection[str]) -> Redactor:
+    return Redactor(secret for secret in secrets if len(secret) >= SHORTEST_SECRET)
+
+
+def _text(text: str, redactor: Redactor) -> str:
+    text = redactor.text(text)
+    return _URL_WITH_QUERY.sub(lambda url: f"{url[1]}?{MARK}" if _SIGNED.search(url[0]) else url[0], text)
+
+
+def _value(value: Any, redactor: Redactor) -> Any:
+    if isinstance(value, str):
+        return _text(value, redactor)
+    if isinstance(value, dict):
+        return {
+            _text(str(key), redactor): MARK
+            if str(key).lower() in _SECRET_KEYS and value[key] is not None
+            else _value(value[key], redactor)
+            for key in value
+        }
+    if isinstance(value, list | tuple):
+        return [_value(item, redactor) for item in value]
+    return value

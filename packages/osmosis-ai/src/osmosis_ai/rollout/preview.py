@@ -23,6 +23,7 @@ from osmosis_ai.rollout.trajectory.converter import json_value, trajectory_docum
 from osmosis_ai.rollout.trajectory.save import write_atomically
 from osmosis_ai.rollout.types.sample import RolloutSample
 from osmosis_ai.rollout.types.status import RolloutStatus
+from osmosis_ai.rollout.utils.errors import redactor_of
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +157,7 @@ def _newest(sample: RolloutSample) -> tuple[list[Any], bool]:
 
 def redact(value: Any, secrets: Iterable[str | None] = ()) -> Any:
     """A copy without secrets, token ids and log-probabilities, and with long texts clipped."""
-    return _shown(value, Redactor(secret for secret in secrets if secret))
+    return _shown(value, redactor_of(secrets))
 
 
 def _shown(value: Any, redactor: Redactor) -> Any:

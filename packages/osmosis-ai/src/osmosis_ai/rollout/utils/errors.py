@@ -61,7 +61,7 @@ def message_of(exc: BaseException, *, secrets: Iterable[str | None] = ()) -> str
     if isinstance(exc, BaseExceptionGroup) and exc.exceptions:
         first = exc.exceptions[0]
         text += f"; first: {type(first).__name__}: {message_of(first)}"
-    return remove_secrets(text if text.strip() else type(exc).__name__, secrets)
+    return redactor_of(secrets).text(text if text.strip() else type(exc).__name__)
 
 
 def _findings(error: ValidationError) -> str:
@@ -76,9 +76,9 @@ def _findings(error: ValidationError) -> str:
     return "; ".join(told)
 
 
-def remove_secrets(text: str, secrets: Iterable[str | None]) -> str:
-    """The text without any of the secrets; ones shorter than six characters would only garble it."""
-    return Redactor(secret for secret in secrets if secret and len(secret) >= _SECRET_MIN_LENGTH).text(text)
+def redactor_of(secrets: Iterable[str | None]) -> Redactor:
+    """Looks for the secrets of a rollout; ones shorter than six characters would only garble texts."""
+    return Redactor(secret for secret in secrets if secret and len(secret) >= _SECRET_MIN_LENGTH)
 
 
 def traceback_tail(
@@ -96,7 +96,7 @@ def traceback_tail(
             text = "\n\n".join(_section(link, agent_only=True) for link in chain[-2:])
     except Exception as broken:  # formatting runs foreign __str__ and reads foreign files
         return f"{type(exc).__name__} (no traceback: {type(broken).__name__})"
-    text = remove_secrets(text, secrets)
+    text = redactor_of(secrets).text(text)
     if len(text) > limit:
         cut = text[-(limit - 4) :]
         text = "...\n" + cut[cut.find("\n") + 1 :]

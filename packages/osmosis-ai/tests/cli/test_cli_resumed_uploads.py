@@ -86,9 +86,9 @@ def notes(tmp_path: Path) -> list[Path]:
     return list((tmp_path / "home/.cache/osmosis/uploads").glob("*"))
 
 
-def kill_midway(ws, env, store, tmp_path):
+def kill_midway(ws, env, store, tmp_path, *options):
     """Kill an upload with -9 when all parts but the last are stored and noted."""
-    started = subprocess.Popen([OSMOSIS, *UPLOAD], cwd=ws, env=env)
+    started = subprocess.Popen([OSMOSIS, *UPLOAD, *options], cwd=ws, env=env)
     end = time.monotonic() + 30
     while len(store.stored) < 5 or not (found := notes(tmp_path)) or found[0].read_text().count("etag") < 5:
         assert time.monotonic() < end and started.poll() is None
@@ -130,6 +130,19 @@ def test_an_upload_begins_anew_where_going_on_would_be_wrong(ws, env, store, tmp
     assert store.made == (1 if why == "lost" else 2)
     assert b"".join(store.stored[n] for n in range(1, 7)).decode() == file.read_text()
     assert notes(tmp_path) == []
+
+
+def test_what_was_begun_to_replace_a_dataset_replaces_none_without_being_told_again(ws, env, store, tmp_path):
+    taken = Answer({"error": "taken", "existing_dataset_id": "ds_0"}, 409)
+    create = store.api.routes["POST /api/cli/datasets"]
+    store.api.routes["POST /api/cli/datasets"] = lambda asked: (
+        create(asked) if "overwrite_dataset_id" in asked.json else taken
+    )
+    kill_midway(ws, env, store, tmp_path, "--overwrite")
+    assert osmosis(*UPLOAD, cwd=ws, env=env).error["code"] == "CONFLICT"
+    assert "POST /api/cli/datasets/ds_1/complete" not in store.api.calls
+    assert osmosis(*UPLOAD, "--overwrite", cwd=ws, env=env).status == 0
+    assert store.sent == ["PUT /part/6"]
 
 
 def test_an_upload_that_is_taken_back_leaves_no_notes(ws, env, store, tmp_path):

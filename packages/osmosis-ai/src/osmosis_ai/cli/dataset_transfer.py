@@ -195,7 +195,9 @@ def _send(client: PlatformClient, file: DatasetFile, output: Output, *, overwrit
     from osmosis_ai.client.wire import Record
     from osmosis_ai.evaluation.environment import cache_dir
 
-    with upload_notes(file.path, cache_dir() / "uploads", client.platform_url, str(client.scope)) as notes:
+    # What was begun to replace a dataset is only gone on with where that is wanted again.
+    purpose = (client.platform_url, str(client.scope), *(["overwrite"] if overwrite else []))
+    with upload_notes(file.path, cache_dir() / "uploads", *purpose) as notes:
         with output.working("Uploading dataset..."):
             begun = _begun(client, notes)
             created = begun or Record(_create(client, file, overwrite=overwrite), "dataset")
@@ -244,7 +246,7 @@ def _begun(client: PlatformClient, notes: UploadNotes) -> Record | None:
         return None
     try:
         state = Record(client.get(f"/datasets/{segment(notes.dataset_id)}/upload"), "upload")
-        there = state.items("uploaded_parts")
+        there = {number for number in state.items("uploaded_parts") if isinstance(number, int)}
         if state.record("upload").maybe_text("method") != "multipart":
             return None
     except (ConflictError, NotFoundError, PlatformError, ValidationError):

@@ -101,7 +101,7 @@ def upload_notes(file: Path, folder: Path, *purpose: str) -> Generator[UploadNot
     Args:
         file: What is uploaded.
         folder: Where notes are kept; made only for an upload that has some.
-        purpose: What tells this upload from others of the file: platform and workspace.
+        purpose: What tells this upload from others of the file, such as platform and workspace.
     """
     key = hashlib.sha256("\0".join((*purpose, str(file.resolve()))).encode("utf-8", "surrogateescape")).hexdigest()
     notes = UploadNotes(file, folder / f"{key}.jsonl")

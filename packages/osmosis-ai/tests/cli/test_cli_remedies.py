@@ -1,5 +1,6 @@
 """What a newcomer meets first: each error names the thing, the place and the remedy, and nothing that is secret."""
 
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -249,6 +250,13 @@ def test_a_dotenv_file_that_only_lies_here_cannot_make_git_run_programs(tmp_path
     codes = [line["warning"]["code"] for line in done.objects]
     assert codes.count("DOTENV_LINE_SKIPPED") == (0 if named else 3)
     assert (tmp_path / "ran").exists() is named
+
+
+@pytest.mark.parametrize("kind", [(), ("--kind", "training")])
+def test_a_pipe_that_nobody_writes_is_no_config(tmp_path: Path, kind: tuple[str, ...]):
+    os.mkfifo(tmp_path / "a.toml")
+    error = osmosis("--json", "config", "validate", "a.toml", *kind, cwd=tmp_path).error
+    assert error["code"] == "VALIDATION" and "is a pipe" in error["message"]
 
 
 def test_the_next_command_of_an_empty_list_stays_in_the_named_workspace(tmp_path: Path):

@@ -52,6 +52,8 @@ def read_toml(path: Path) -> TomlFile:
         UsageError: It is a directory.
         ValidationError: It does not exist, cannot be read, is not UTF-8 or is not TOML (with the parser's position).
     """
+    if path.is_fifo() and not path.is_relative_to("/dev"):  # there the shell has somebody who writes it
+        raise ValidationError(f"Config file {path} is a pipe, and nobody may be writing into it; give a regular file.")
     try:
         raw = path.read_bytes()
     except IsADirectoryError:

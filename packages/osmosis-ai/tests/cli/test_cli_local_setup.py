@@ -207,6 +207,15 @@ def test_this_checkout_is_recognised_as_a_development_install():
     assert found.kind == "development" and (Path(found.source) / "pyproject.toml").is_file()
 
 
+def test_the_project_around_it_has_no_say_in_an_upgrade(machine, tmp_path, monkeypatch):
+    machine.latest("0.4.0")
+    machine.tool("uv", f"pwd > {tmp_path}/place; exit 1")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PlatformError):
+        machine.upgrade()
+    assert (tmp_path / "place").read_text() == "/\n"
+
+
 @pytest.mark.parametrize(
     "answer",
     [

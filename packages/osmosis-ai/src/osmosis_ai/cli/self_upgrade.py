@@ -191,6 +191,7 @@ def _execute(command: Sequence[str]) -> dict[str, Any]:
     try:
         done = subprocess.run(
             list(command),
+            cwd="/",  # a project around the current directory could name another index, or hold a pip.py
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",

@@ -10,6 +10,7 @@ from osmosis_ai.workspace.repository import (
     read_git_state,
     read_origin,
     require_directories,
+    without_login,
 )
 from osmosis_cli import make_workspace
 
@@ -98,3 +99,22 @@ def test_git_state(tmp_path: Path):
     assert read_git_state(root).dirty is True
     git(root, "checkout", "-q", "--detach")
     assert read_git_state(root).branch is None
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://ada:hunter2@git.example/o/r.git", "https://git.example/o/r.git"),
+        ("https://ada:hunter2@git.example/o?to=http://b/c", "https://git.example/o"),
+        ("https://ada:hun://ter2@git.example/o/r", "https://..."),
+        ("https://ada:hun/ter2?@git.example/o/r", "https://..."),
+        ("https://git.example?token=hunter2", "https://git.example"),
+        ("ada:hunter2@git.example:x://o/r", "git.example:x://o/r"),
+        ("git@git.example:o/r.git", "git.example:o/r.git"),
+        ("git+https://git.example/o/r#egg=hunter2", "git+https://git.example/o/r"),
+        ("file:///home/ada/r", "file:///home/ada/r"),
+        ("../r", "../r"),
+    ],
+)
+def test_a_url_is_shown_without_what_opens_it(url: str, shown: str):
+    assert without_login(url) == shown

@@ -123,14 +123,13 @@ def read_origin(work_tree: Path, *, any_host: bool = False) -> Origin:
 
 def without_login(url: str) -> str:
     """A URL that may be shown: without user, password and query; only its beginning where these cannot be told."""
-    scheme, separator, rest = url.rpartition("://")
-    authority, slash, path = rest.partition("/")
-    if scheme == "file" and not authority:
+    beginning = re.match(r"[A-Za-z][A-Za-z0-9+.-]*://|", url)
+    scheme = beginning[0] if beginning else ""
+    authority, slash, path = url.removeprefix(scheme).partition("/")
+    if scheme == "file://" and not authority:
         return url
-    shown = authority.rpartition("@")[2] + slash + re.split(r"[?#]", path)[0]
-    if "@" in shown:
-        shown = "..."
-    return f"{scheme}{separator}{shown}"
+    shown = "..." if "@" in path else re.split(r"[?#]", authority.rpartition("@")[2] + slash + path)[0]
+    return f"{scheme}{shown}"
 
 
 def has_origin(work_tree: Path) -> bool:

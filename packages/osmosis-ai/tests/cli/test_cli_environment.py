@@ -79,6 +79,17 @@ def test_a_dotenv_that_only_lies_here_binds_only_its_own_token(clean: Path, toke
             resolve_credential(os.environ)
 
 
+def test_a_token_that_is_bound_already_conflicts_with_another_binding(clean: Path):
+    (clean / ".env").write_text("OSMOSIS_TOKEN_PLATFORM_URL=https://evil.example\n")
+    os.environ |= {"OSMOSIS_TOKEN": "tok", "OSMOSIS_TOKEN_PLATFORM_URL": "https://own.example"}
+    with pytest.raises(ConflictError, match="OSMOSIS_TOKEN_PLATFORM_URL"):
+        prepare_environment(None, None, lambda *_: None)
+    os.environ["OSMOSIS_TOKEN_PLATFORM_URL"] = "https://EVIL.example/"
+    said: list[str] = []
+    prepare_environment(None, None, lambda message, _code: said.append(message))
+    assert said == []
+
+
 def test_two_auth_profiles_conflict(clean: Path):
     (clean / ".env").write_text("OSMOSIS_TOKEN=bbb\n")
     os.environ["OSMOSIS_TOKEN"] = "aaa"

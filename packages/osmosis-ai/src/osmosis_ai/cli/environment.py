@@ -118,7 +118,8 @@ def _harmless(values: Mapping[str, str], source: Path, warn: Callable[[str, str]
     whom a token may be sent to that it does not hold itself.
     """
     refused = {name: "can make other programs run or lead logins elsewhere" for name in values if _steers(name)}
-    if values.get(_BINDING_VARIABLE) and not values.get(_TOKEN_VARIABLE) and os.environ.get(_TOKEN_VARIABLE):
+    unbound = os.environ.get(_TOKEN_VARIABLE) and not os.environ.get(_BINDING_VARIABLE)
+    if unbound and values.get(_BINDING_VARIABLE) and not values.get(_TOKEN_VARIABLE):
         refused[_BINDING_VARIABLE] = f"says where the {_TOKEN_VARIABLE} of the environment may be sent"
     for name, why in refused.items():
         warn(

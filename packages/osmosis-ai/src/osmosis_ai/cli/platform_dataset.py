@@ -83,6 +83,8 @@ def _kept(folder: Path, record: Record) -> Dataset | None:
 
 
 def _download(output: Output, client: PlatformClient, path: str, record: Record, folder: Path) -> Dataset:
+    from tempfile import TemporaryDirectory
+
     from osmosis_ai.cli.transfer_progress import moving
     from osmosis_ai.client.transfer.objects import open_object
     from osmosis_ai.client.transfer.partial import BusyError
@@ -101,7 +103,8 @@ def _download(output: Output, client: PlatformClient, path: str, record: Record,
             try:
                 written = remote.save(arriving, size=size, on_bytes=on_bytes, partial=kept)
             except BusyError:  # another run fetches it too, and neither waits for the other
-                written = remote.save(arriving, size=size, on_bytes=on_bytes)
+                with TemporaryDirectory(dir=folder) as own:  # nobody would go on from its beginning
+                    written = remote.save(arriving, size=size, on_bytes=on_bytes, partial=Path(own) / "partial")
         sha256 = open_dataset(arriving).sha256
         final = folder / f"{sha256}.{extension}"
         arriving.replace(final)

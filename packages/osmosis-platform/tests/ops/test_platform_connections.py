@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 import uvicorn
@@ -34,18 +35,30 @@ async def app(scope, receive, send):
     await send({"type": "http.response.body", "body": body})
 
 
-@pytest.fixture(scope="module")
-def port():
+class Patient(BoundedConnection):
+    IDLE_S, LOOK_S = 1.0, 0.1
+
+
+@contextmanager
+def serving(protocol):
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         sock.listen(64)
-        config = uvicorn.Config(app, http=Impatient, lifespan="off", log_level="critical", access_log=False)
+        config = uvicorn.Config(app, http=protocol, lifespan="off", log_level="critical", access_log=False)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([sock])))
         thread.start()
-        yield sock.getsockname()[1]
-        server.should_exit = True
-        thread.join(10)
+        try:
+            yield sock.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def port():
+    with serving(Impatient) as number:
+        yield number
 
 
 def sent(port, *pieces, wait_s=5.0):
@@ -138,6 +151,17 @@ def test_a_reader_that_stops_reading_is_given_up(port):
         except ConnectionError:
             pass
         assert total < 8 << 20
+
+
+def test_a_slow_reader_is_waited_for():
+    with serving(Patient) as port, socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(BEGIN.replace(b"/x", b"/large") + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}")
+        total, began = 0, time.monotonic()
+        while chunk := client.recv(100_000):
+            total += len(chunk)
+            if time.monotonic() - began < 4:
+                time.sleep(0.1)  # a megabyte a second: the kernel takes more of the server every second and a half
+        assert total > 8 << 20
 
 
 def test_requests_are_not_queued_without_end(port):

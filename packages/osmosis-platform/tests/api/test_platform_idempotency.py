@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import sqlalchemy as sa
 from osmosis_platform.api import idempotency
+from osmosis_platform.api.app import create_app
 from osmosis_platform.api.idempotency import CLAIMED, HEADER, KEPT, REPLAYED
 from osmosis_platform.db.database import joining
 from osmosis_platform.db.repositories.idempotency import IdempotencyRepository
@@ -195,3 +196,11 @@ def test_every_post_of_the_public_api_says_that_it_takes_keys(ada):
     is_open = {path for path, post in posts.items() if "x-osmosis-open" in post}
     assert len(posts) > 10
     assert set(silent) == is_open
+
+
+@ON_SQLITE
+def test_every_application_of_a_process_describes_itself_alike(services):
+    one, other = create_app(services).openapi(), create_app(services).openapi()
+    assert one == other
+    names = [parameter["name"] for parameter in other["paths"][TOKENS]["post"]["parameters"]]
+    assert names.count(HEADER) == 1

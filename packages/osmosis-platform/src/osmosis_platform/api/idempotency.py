@@ -70,6 +70,8 @@ def take_keys(router: APIRouter) -> None:
     for route in router.routes:
         if not isinstance(route, APIRoute) or not route.path.startswith("/api/v1/"):
             continue
+        if isinstance(route, IdempotentRoute):
+            continue  # routers are the process's: an earlier application has done it
         said = declared(route)
         if "POST" in (route.methods or ()) and said is not None and said.action is not None:
             route.__class__ = IdempotentRoute  # including a router makes its routes anew, of their class

@@ -9,11 +9,13 @@ import threading
 import time
 
 import pytest
+import sqlalchemy as sa
 from fastapi.testclient import TestClient
 from osmosis_platform.api.app import create_app
 from osmosis_platform.db.repositories.audit import AuditRepository
 from osmosis_platform.db.repositories.jobs import JobRepository
 from osmosis_platform.db.repositories.repositories import RepositoryIndex
+from osmosis_platform.db.tables.git import repositories
 from osmosis_platform.domain.job import PLATFORM
 from osmosis_platform.git import hosting, plumbing
 from osmosis_platform.jobs.queue import enqueue
@@ -175,6 +177,24 @@ def test_a_remote_is_connected_signalled_and_disconnected(client, lab, worker, s
     with services.database.read() as work:
         actions = [entry.action for entry in AuditRepository(work).page(lab.workspace_id)]
     assert {"repository.connect", "repository.webhook", "repository.disconnect"} <= set(actions)
+
+
+def test_another_remote_takes_the_place_of_one_whose_secrets_are_forgotten(client, lab, services):
+    first, _ = (
+        client.post(
+            f"{REPOSITORY}/connect",
+            headers=bearer(lab, "owner"),
+            json={"url": f"http://127.0.0.1:1/team/{name}.git", "token": "tok-123456789"},
+        ).json()
+        for name in ("one", "two")
+    )
+    hook = first["webhook_url"].removeprefix(services.settings.base_url)
+    assert client.post(hook, headers={"X-Gitlab-Token": first["webhook_secret"]}).status_code == 401
+    with services.database.read() as work:
+        row = sa.select(repositories).where(repositories.c.id == hook.rpartition("/")[2])
+        left = work.execute(row).one()
+    assert left.disconnected_at is not None
+    assert (left.credential_kind, left.credential_ciphertext, left.webhook_ciphertext) == ("none", None, None)
 
 
 def test_an_ssh_remote_gets_a_deploy_key(client, lab):

@@ -102,11 +102,7 @@ def disconnect(work: UnitOfWork, scope: WorkspaceScope) -> Repository:
     if found.kind == "hosted":
         message = "The hosted repository cannot be disconnected; connect a remote instead of it."
         raise TakenError(message, code="REPOSITORY_HOSTED")
-    forgotten = {
-        f"{use}_{part}": None for use in ("credential", "webhook") for part in ("key_id", "nonce", "ciphertext")
-    }
-    gone = {"disconnected_at": work.clock(), "credential_kind": "none", **forgotten}
-    repositories.change(scope.workspace_id, found.id, gone)
+    _let_go(work, found)
     hosted = repositories.find_hosted(scope.workspace_id)
     if hosted is None:
         raise MissingError("The workspace has no hosted repository to go back to; connect another remote instead.")
@@ -118,6 +114,14 @@ def disconnect(work: UnitOfWork, scope: WorkspaceScope) -> Repository:
         scope.workspace_id, scope.actor, "repository.disconnect", "repository", found.id, facts
     )
     return back
+
+
+def _let_go(work: UnitOfWork, repository: Repository) -> None:
+    """Ends a connection; of a remote no secret is kept."""
+    values: dict[str, Any] = {"disconnected_at": work.clock(), "credential_kind": "none"}
+    for use in ("credential", "webhook"):
+        values |= {f"{use}_{part}": None for part in ("key_id", "nonce", "ciphertext")}
+    RepositoryRepository(work).change(repository.workspace_id, repository.id, values)
 
 
 def renew_webhook(services: Services, work: UnitOfWork, scope: WorkspaceScope) -> tuple[Repository, str]:
@@ -227,7 +231,7 @@ def connect(services: Services, scope: WorkspaceScope, wanted: Connect) -> tuple
             if before.identity == remote.identity and before.kind == "remote":
                 message = f"The workspace is connected to {remote.identity} already; change its token instead."
                 raise TakenError(message, code="REPOSITORY_CONNECTED")
-            repositories.change(workspace_id, before.id, {"disconnected_at": work.clock()})
+            _let_go(work, before)
         values: dict[str, Any] = {
             "id": repository_id,
             "kind": "remote",

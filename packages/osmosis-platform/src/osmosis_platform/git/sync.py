@@ -97,7 +97,7 @@ def _sync(services: Services, repository: Repository, sync: Sync, journal: _Jour
     with services.database.read() as work:  # the first fetch learns the default branch
         repository = RepositoryRepository(work).get(workspace_id, repository.id) or repository
     found = plumbing.branches(path)
-    journal.info("branches", f"{len(found)} branches")
+    journal.info("branches", f"branches: {len(found)}")
     if repository.kind == "hosted" and repository.default_branch in found:
         plumbing.point_head(path, repository.default_branch)
     with services.database.read() as work:
@@ -123,7 +123,7 @@ def _sync(services: Services, repository: Repository, sync: Sync, journal: _Jour
         count = len(discovery.rollouts_of(found[told])) if told in found else 0
     for name, reason in list(discovery.skipped.items())[:50]:
         journal.warn("rollouts", f"rollouts/{name} is not a rollout: {reason}")
-    journal.info("done", f"{len(changed)} branches moved, {len(gone)} went, {count} rollouts on {told}")
+    journal.info("done", f"branches moved: {len(changed)}, gone: {len(gone)}; rollouts on {told}: {count}")
     with services.database.write() as work:
         repositories = RepositoryRepository(work)
         repositories.record_branches(workspace_id, repository.id, changed, gone)

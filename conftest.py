@@ -1,6 +1,8 @@
-"""For every test: derandomised Hypothesis in CI, and (CI) a skipped test is a failure."""
+"""For every test: derandomised Hypothesis in CI, logging as it was, and (CI) a skipped test is a failure."""
 
+import logging
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -8,6 +10,18 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("dev", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "dev")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """A command that runs within a test sets the root logger up; the tests after it see what they would see alone."""
+    root = logging.getLogger()
+    level, handlers = root.level, [*root.handlers]
+    yield
+    root.setLevel(level)
+    for handler in [*root.handlers]:
+        if handler not in handlers:
+            root.removeHandler(handler)
 
 
 @pytest.hookimpl(trylast=True)

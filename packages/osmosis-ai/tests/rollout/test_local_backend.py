@@ -368,11 +368,13 @@ async def test_an_agent_that_will_not_stop_is_left_behind(monkeypatch, caplog):
         return []
 
     started = time.monotonic()
-    result = (await outcome_of(stubborn, agent_timeout_sec=0.1)).result
-    assert result.err_category == "timeout" and time.monotonic() - started < 20
-    assert "abandoned" in caplog.text
-    stop.set()
-    await asyncio.sleep(0.01)
+    try:
+        result = (await outcome_of(stubborn, agent_timeout_sec=0.1)).result
+        assert result.err_category == "timeout" and time.monotonic() - started < 20
+        assert "abandoned" in caplog.text
+    finally:
+        stop.set()
+        await asyncio.sleep(0.01)
 
 
 async def test_no_time_at_all_means_the_agent_never_runs():

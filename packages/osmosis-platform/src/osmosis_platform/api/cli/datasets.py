@@ -82,7 +82,7 @@ class Complete(BaseModel):
 
 
 class UploadState(BaseModel):
-    """How to go on with an upload that was broken off (not in 0.3.8; ours asks for it)."""
+    """How to go on with an upload that was broken off; 0.3.8 does not ask for it."""
 
     upload: dict[str, Any]
     uploaded_parts: list[int]

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from osmosis_platform.api import datasets
-from osmosis_platform.api.cli.datasets import DatasetItem, facts_of, pages_of
+from osmosis_platform.api.cli.datasets import DatasetItem, UploadState, facts_of, pages_of
 from osmosis_platform.api.paging import MAX_LIMIT, Limit, Offset, answer, page
 from osmosis_platform.api.scope import ServicesDep, WorkspaceScope, allowed_here
 from osmosis_platform.api.segments import Segment
@@ -57,13 +57,6 @@ class Preview(BaseModel):
     total_count: int
     has_more: bool
     next_offset: int | None
-
-
-class UploadState(BaseModel):
-    """How to go on with an upload that was interrupted."""
-
-    upload: dict[str, Any]
-    uploaded_parts: list[int]
 
 
 @router.get("", response_model=WorkspaceDatasetPage)

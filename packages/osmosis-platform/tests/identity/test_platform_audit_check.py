@@ -89,10 +89,10 @@ def test_a_changed_export_shows(services, ada, tmp_path):
     assert check_export(services.database, path).broken_at == 2
 
 
-@pytest.mark.parametrize("text", ["", "nothing\n", "{}\n", '{"seq": 1, "at": 3}\n'])
-def test_a_file_that_is_no_export_is_refused(services, ada, tmp_path, text):
+@pytest.mark.parametrize("data", [b"", b"nothing\n", b"{}\n", b'{"seq": 1, "at": 3}\n', b"\x1f\x8b\xff\n"])
+def test_a_file_that_is_no_export_is_refused(services, ada, tmp_path, data):
     path = tmp_path / "audit.ndjson"
-    path.write_text(text)
+    path.write_bytes(data)
     with pytest.raises(InvalidRequestError) as caught:
         check_export(services.database, path)
     assert caught.value.error_code == "AUDIT_EXPORT"

@@ -85,7 +85,7 @@ def check_export(database: Database, path: Path) -> ChainReport:
 
 
 def _entries(path: Path) -> Iterator[AuditEntry]:
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
                 facts: dict[str, Any] = json.loads(line)

@@ -243,9 +243,11 @@ async def _end(process: asyncio.subprocess.Process, *, tidy: bool) -> None:
             makes them do.
     """
     with suppress(ProcessLookupError, PermissionError):
-        if tidy and process.stdin is not None:
-            process.stdin.close()
-            for _ in range(round(_CLEANUP_S / 0.05)):
-                os.killpg(process.pid, 0)  # an error once the last of them is gone
-                await asyncio.sleep(0.05)
-        os.killpg(process.pid, signal.SIGKILL)
+        try:
+            if tidy and process.stdin is not None:
+                process.stdin.close()
+                for _ in range(round(_CLEANUP_S / 0.05)):
+                    os.killpg(process.pid, 0)  # an error once the last of them is gone
+                    await asyncio.sleep(0.05)
+        finally:  # also when a shutdown does not wait
+            os.killpg(process.pid, signal.SIGKILL)

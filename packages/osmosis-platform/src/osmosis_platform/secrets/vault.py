@@ -13,6 +13,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from osmosis_platform.db.database import Database, UnitOfWork
@@ -160,7 +161,7 @@ class Vault:
 
     def _recognise(self, known: MasterKeyCheck) -> None:
         """Goes on with the key that this database is under, or refuses."""
-        key = next((key for key in (self._master, *self._others()) if _opens(key, known)), None)
+        key = next((key for key in chain((self._master,), self._others()) if _opens(key, known)), None)
         if key is None:
             raise MasterKeyError(
                 f"The master key of {self._master.source} is not the one that this database was made with. "

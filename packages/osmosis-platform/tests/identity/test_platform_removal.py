@@ -161,6 +161,17 @@ def test_within_its_days_it_is_brought_back_as_it_was(services):
     assert found.values == {"KEY": "a value"}
 
 
+def test_what_was_brought_back_meanwhile_is_not_purged(services):
+    services.vault.check(services.database)
+    ada = People(services).make("ada")
+    delete(services, ada)
+    found = gone(services, ada)
+    with services.database.write() as work:
+        bring_back(work, found)
+    assert purge(services, found)
+    assert ada.call("GET", f"/api/v1/workspaces/{ada.workspace}").json()["id"] == ada.workspace_id
+
+
 def test_the_sweep_purges_after_the_days_of_the_setting(services):
     services.vault.check(services.database)
     ada = People(services).make("ada")
@@ -210,6 +221,9 @@ def test_a_killed_purge_is_finished_by_the_next(services, database_url, labs):
     assert subprocess.run(arguments, env=env, timeout=60, check=False).returncode == -signal.SIGKILL
     with services.database.read() as work:
         assert [each.id for each in WorkspaceRepository(work).deleted()] == [ada.workspace_id]
+    with services.database.write() as work, pytest.raises(TakenError) as refused:  # its objects are gone
+        bring_back(work, gone(services, ada))
+    assert refused.value.error_code == "WORKSPACE_PURGED"
     assert purge(services, gone(services, ada))
     assert {name for name, count in counts(services, ada.workspace_id).items() if count} == set(KEPT)
 

@@ -54,7 +54,7 @@ def bring_back(work: UnitOfWork, workspace: DeletedWorkspace, name: str | None =
 
     Raises:
         InvalidRequestError: The name does not fit.
-        TakenError: The name is another workspace's by now; give one.
+        TakenError: The name is another workspace's by now, give one; or its removal for good has begun.
     """
     name = check_workspace_name(name or workspace.name)
     WorkspaceRepository(work).recover(workspace.id, name)
@@ -73,10 +73,14 @@ def purge(services: Services, workspace: DeletedWorkspace, check: Callable[[], N
         check: Called between steps; may raise to stop.
 
     Returns:
-        Whether it is done: jobs that still run are asked to stop first, and it is another call's turn then.
+        Whether it is done: jobs that still run are asked to stop first, and it is another call's turn then. Nothing is
+        to be done for one that was brought back meanwhile.
     """
     if _cancel_jobs(services, workspace.id):
         return False
+    with services.database.write() as work:
+        if not WorkspaceRepository(work).begin_purge(workspace.id):
+            return True
     with services.database.read() as work:
         uploads = PurgeRepository(work).uploads(workspace.id)
         repository_ids = PurgeRepository(work).repository_ids(workspace.id)

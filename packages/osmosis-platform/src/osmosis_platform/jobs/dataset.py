@@ -80,7 +80,7 @@ def process(context: JobContext) -> Mapping[str, Any] | None:
             column_statistics=facts["column_statistics"],
         )
         crashpoints.reach("dataset.in-done")
-        context.log("info", "done", f"{dataset.name} can be used by runs: {facts['row_count']} rows", work=work)
+        context.log("info", "done", f"{dataset.name} can be used by runs; rows: {facts['row_count']}", work=work)
     return {"row_count": facts["row_count"], "max_rss_bytes": facts["max_rss_bytes"]}
 
 

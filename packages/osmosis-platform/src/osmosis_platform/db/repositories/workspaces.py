@@ -14,6 +14,7 @@ from osmosis_platform.db.inserts import insert, insert_new
 from osmosis_platform.db.repositories.repositories import is_named
 from osmosis_platform.db.tables.git import repositories
 from osmosis_platform.db.tables.identity import former_workspace_names, memberships, quickstarts, workspaces
+from osmosis_platform.db.types import UtcTime
 from osmosis_platform.domain.permissions import Role
 from osmosis_platform.errors import MissingError, TakenError
 from osmosis_platform.ids import new_id
@@ -207,7 +208,7 @@ class WorkspaceRepository:
         self._work.execute(sa.delete(former).where(former.c.workspace_id == workspace_id))
 
     def deleted(self) -> list[DeletedWorkspace]:
-        """Every deleted workspace that can still be brought back, the last deleted first."""
+        """Every deleted workspace of which something may be left, the last deleted first."""
         gone = (workspaces.c.deleted_at.is_not(None), workspaces.c.purged_at.is_(None))
         columns = [workspaces.c[name] for name in DeletedWorkspace.__dataclass_fields__]
         rows = self._work.execute(sa.select(*columns).where(*gone).order_by(workspaces.c.deleted_at.desc()))
@@ -217,17 +218,26 @@ class WorkspaceRepository:
         """Brings a deleted workspace back under a checked name.
 
         Raises:
-            TakenError: The name is, or once was, another workspace's.
+            TakenError: The name is, or once was, another workspace's; or its removal for good has begun.
         """
         self._refuse_taken(name, workspace_id)
-        gone = (workspaces.c.id == workspace_id, workspaces.c.deleted_at.is_not(None), workspaces.c.purged_at.is_(None))
         values = {"name": name, "name_key": name.lower(), "deleted_at": None}
-        self._work.execute(sa.update(workspaces).where(*gone).values(**values))
+        if not self._set_of_deleted(workspace_id, workspaces.c.purge_began_at.is_(None), **values):
+            message = f"The removal of {name} for good has begun; it cannot be brought back."
+            raise TakenError(message, code="WORKSPACE_PURGED")
+
+    def begin_purge(self, workspace_id: str) -> bool:
+        """Notes that a deleted workspace is being removed for good; False if it was brought back or purged meanwhile."""
+        began = sa.func.coalesce(workspaces.c.purge_began_at, sa.literal(self._work.clock(), UtcTime))
+        return self._set_of_deleted(workspace_id, purge_began_at=began)
 
     def mark_purged(self, workspace_id: str) -> bool:
-        """Notes that nothing of a deleted workspace is left; False if it was brought back or purged meanwhile."""
+        """Notes that nothing of a deleted workspace is left; False if that was noted before."""
+        return self._set_of_deleted(workspace_id, purged_at=self._work.clock())
+
+    def _set_of_deleted(self, workspace_id: str, *conditions: sa.ColumnElement[bool], **values: object) -> bool:
         gone = (workspaces.c.id == workspace_id, workspaces.c.deleted_at.is_not(None), workspaces.c.purged_at.is_(None))
-        return self._work.execute(sa.update(workspaces).where(*gone).values(purged_at=self._work.clock())).rowcount == 1
+        return self._work.execute(sa.update(workspaces).where(*gone, *conditions).values(**values)).rowcount == 1
 
     def has_completed_quickstart(self, workspace_id: str, user_id: str) -> bool:
         """Whether a person went through the quickstart of a workspace."""

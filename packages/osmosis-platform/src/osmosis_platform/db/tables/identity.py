@@ -85,6 +85,7 @@ workspaces = sa.Table(
     sa.Column("created_by", sa.ForeignKey("users.id"), nullable=False),
     sa.Column("created_at", UtcTime, nullable=False),
     sa.Column("deleted_at", UtcTime),
+    sa.Column("purge_began_at", UtcTime),  # from then on it cannot be brought back
     sa.Column("purged_at", UtcTime),  # when what a deleted one held was removed for good
 )
 

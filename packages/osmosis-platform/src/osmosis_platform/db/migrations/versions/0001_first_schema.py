@@ -302,6 +302,7 @@ def upgrade() -> None:
         sa.Column("created_by", sa.Text(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("deleted_at", sa.BigInteger(), nullable=True),
+        sa.Column("purge_began_at", sa.BigInteger(), nullable=True),
         sa.Column("purged_at", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["created_by"], ["users.id"], name=op.f("fk_workspaces_created_by")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_workspaces")),

@@ -360,7 +360,7 @@ def test_the_commands_of_an_administrator(tmp_path, capsys):
     assert (directory / "master.key").read_text() != before
     assert run(capsys, "doctor", *where)[0] == 0
     status, out, _ = run(capsys, "backup", tmp_path / "b.tar", *where)
-    assert (status, "1 repositories" in out) == (0, True)
+    assert (status, "repositories: 1" in out) == (0, True)
     with tarfile.open(tmp_path / "b.tar") as archive:
         manifest = archive.extractfile("manifest.json")
         assert json.load(manifest)["repositories"] == 1

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -40,7 +43,7 @@ def command(file: Path, key_passphrase_file: Path | None, include_plain_key: boo
         facts = back_up(services, file.absolute(), with_key=with_key, passphrase=passphrase, say=_say)
         key = services.vault.master_key_source
     _say("")
-    click.echo(f"Wrote {file}: {facts['rows']} rows, {facts['repositories']} repositories, {facts['blobs']} objects.")
+    click.echo(f"Wrote {file}: {_counts(facts)}.")
     if passphrase is not None:
         click.echo("The master key is in it, encrypted; keep the passphrase in another place.")
     elif include_plain_key:
@@ -80,9 +83,13 @@ def restore_command(file: Path, key_passphrase_file: Path | None, data_dir: Path
         instance.release()
     _say("")
     click.echo(
-        f"Restored {facts['rows']} rows, {facts['repositories']} repositories, {facts['blobs']} objects "
-        f"into {settings.data_dir}. Start it: osmosis-platform up --data-dir {settings.data_dir}"
+        f"Restored into {settings.data_dir}: {_counts(facts)}. "
+        f"Start it: osmosis-platform up --data-dir {shlex.quote(str(settings.data_dir))}"
     )
+
+
+def _counts(facts: Mapping[str, Any]) -> str:
+    return f"{facts['rows']} rows, repositories: {facts['repositories']}, objects: {facts['blobs']}"
 
 
 def _say(text: str) -> None:
